@@ -8,58 +8,57 @@ import (
 	"slices"
 )
 
-// Cost is what a process spends, in core-seconds.
+// Cost is the CPU cost of a process, in core-seconds.
 type Cost struct {
 	Record  float64 `json:"record"`
 	Request float64 `json:"request"`
 	Entry   float64 `json:"entry"`
 	Block   float64 `json:"block"`
-	Second  float64 `json:"second"` // of each process, whatever happens; of ClickHouse, the questions of the bench are in it
+	Second  float64 `json:"second"` // idle cost of each process; of ClickHouse, including the queries of the bench
 }
 
-// Model is what follows from the points that were measured.
+// Model is the model fitted to the points.
 type Model struct {
 	Costs    map[string]Cost `json:"costs"`
-	Publish  float64         `json:"publish_seconds"` // from an entry to the next one of the same api and lane, at least
-	Lane     float64         `json:"lane_rate"`       // records per second of one lane, on the machine of the bench with all else
-	Streamed []Streamed      `json:"streamed"`        // what a record takes in the log, by the size of requests
+	Publish  float64         `json:"publish_seconds"` // shortest interval of entries of one api and lane
+	Lane     float64         `json:"lane_rate"`       // records per second of one lane, on the bench's machine
+	Streamed []Streamed      `json:"streamed"`        // log bytes per record, by request size
 	Bytes    float64         `json:"record_bytes"`    // of a record as JSON
 	Measured Measured        `json:"-"`
 }
 
-// Streamed is what a record takes in the log when requests have so many: what few
-// records have in common is not told once for many, and compresses worse.
+// Streamed is the log bytes per record at a request size: small requests share less and
+// compress worse.
 type Streamed struct {
 	Batch float64 `json:"batch"`
 	Bytes float64 `json:"bytes"`
 }
 
-// A lane closes a block at this age, at half of it when its ingester has no other,
-// or when it is full, unless the ingester is told otherwise (--block-age and
-// --block-rows).
+// A lane closes a block at this age, at half of it if its ingester has no other lane, or
+// when it is full, by default (--block-age and --block-rows).
 const (
 	blockAge  = 0.5 // seconds
 	blockRows = 200_000
-	mostRows  = 400_000 // of records of usual size, in the most memory that one token of ClickHouse covers
+	mostRows  = 400_000 // of records of usual size, in the largest block of one deduplication token
 )
 
-// inBlock is how many rows a block has at most that is so many times as large as by default.
+// inBlock is the row limit of a block this many times the default size.
 func inBlock(times float64) float64 { return min(blockRows*times, mostRows) }
 
-// shares are the things that a process can spend its time on.
+// shares are the cost shares that each process may have.
 var shares = map[string][5]bool{ // record, request, entry, block, second
 	API:      {true, true, true, false, true},
 	NATS:     {true, false, true, false, true},
-	Ingester: {true, true, true, true, true}, // the records of each request are decoded by themselves
+	Ingester: {true, true, true, true, true}, // each request is decoded separately
 	Engine:   {true, false, false, true, true},
 	Load:     {true, true, false, false, false},
 }
 
-// Fit makes the model of the points.
+// Fit fits a Model to the points.
 func Fit(m Measured) (Model, error) {
 	model := Model{Costs: map[string]Cost{}, Publish: math.Inf(1), Measured: m}
 	var records, bytes float64
-	streamed := map[int]Point{} // by what requests had
+	streamed := map[int]Point{} // by records per request
 	for process, can := range shares {
 		var rows [][5]float64
 		var spent []float64
@@ -70,7 +69,7 @@ func Fit(m Measured) (Model, error) {
 			}
 		}
 		if len(rows) < 4 {
-			return model, fmt.Errorf("%d points say what %s costs, at least 4 are needed", len(rows), process)
+			return model, fmt.Errorf("%d points measure %s: at least 4 are needed", len(rows), process)
 		}
 		model.Costs[process] = leastSquares(rows, spent, can)
 	}
@@ -81,7 +80,7 @@ func Fit(m Measured) (Model, error) {
 		streamed[p.Batch] = sum
 		if gathered := p.Requests / p.Entries; p.Rate == 0 {
 			model.Publish = min(model.Publish, p.Seconds/p.Entries)
-		} else if gathered > 1.05 { // less may be chance
+		} else if gathered > 1.05 { // less may be noise
 			model.Publish = min(model.Publish, math.Sqrt(gathered*gathered-1)*p.Seconds/p.Requests)
 		}
 	}
@@ -90,7 +89,7 @@ func Fit(m Measured) (Model, error) {
 		model.Streamed = append(model.Streamed, Streamed{float64(batch), sum.Streamed / sum.Records})
 	}
 	if m.Lane <= 0 || math.IsInf(model.Publish, 1) {
-		return model, errors.New("no point says how much goes in at most")
+		return model, errors.New("no point measures the highest rate")
 	}
 	model.Lane, model.Bytes = m.Lane, bytes/records
 	return model, nil
@@ -100,7 +99,7 @@ func (p Point) counts() [5]float64 {
 	return [5]float64{p.Records, p.Requests, p.Entries, p.Blocks, p.Seconds}
 }
 
-// Most notes how much went in at most.
+// Most sets the highest measured rate.
 func (m *Measured) Most() {
 	for _, p := range m.Points {
 		if p.Rate == 0 {
@@ -109,8 +108,7 @@ func (m *Measured) Most() {
 	}
 }
 
-// leastSquares finds the shares, none below zero, whose sums come nearest to what
-// was spent, by its relative error.
+// leastSquares fits non-negative shares that minimize the relative error of the sums.
 func leastSquares(rows [][5]float64, spent []float64, can [5]bool) Cost {
 	var x [5]float64
 	const rounds = 20_000
@@ -138,18 +136,18 @@ func leastSquares(rows [][5]float64, spent []float64, can [5]bool) Cost {
 	return Cost{Record: x[0], Request: x[1], Entry: x[2], Block: x[3], Second: x[4]}
 }
 
-// load is what goes through an installation in a second.
+// load is the work of an installation per second.
 type load struct {
 	records, requests, entries, blocks float64
 }
 
-// of is what so many processes spend on it together, in cores.
+// of is the cores that this many processes use for a load.
 func (c Cost) of(l load, processes int) float64 {
 	return c.Record*l.records + c.Request*l.requests + c.Entry*l.entries + c.Block*l.blocks + c.Second*float64(processes)
 }
 
-// streamed is what a record takes in the log: between two sizes of requests that were
-// measured it changes with the logarithm of the size.
+// streamed is the log bytes per record, interpolated between measured request sizes by the
+// logarithm of the size.
 func (m Model) streamed(batch int) float64 {
 	b := float64(batch)
 	for i, next := range m.Streamed {
@@ -165,15 +163,14 @@ func (m Model) streamed(batch int) float64 {
 	return m.Streamed[len(m.Streamed)-1].Bytes
 }
 
-// entries is how many entries an api makes for a lane in a second of so many
-// requests: each its own while they are far apart; else what comes while an entry
-// is on its way goes into the next.
+// entries is the entries per second of one api and lane: one per request while requests are
+// far apart, else one per publish time.
 func (m Model) entries(requests float64) float64 {
 	return requests / math.Sqrt(1+math.Pow(requests*m.Publish, 2))
 }
 
-// blocks is how many blocks a lane makes in a second, which are so many times as old
-// and as large as they are by default.
+// blocks is the blocks per second of a lane whose blocks are this many times the default age
+// and size.
 func blocks(records float64, alone bool, times float64) float64 {
 	slowest := 1 / (blockAge * times)
 	if alone {

@@ -10,9 +10,9 @@ import (
 	"sluice/pkg/option"
 )
 
-// Ask is what an installation is to do, and of what machines.
+// Ask is the requirements and the machines of an installation.
 type Ask struct {
-	Rate        float64       `kong:"-" json:"rate"` // records per second, at the busiest
+	Rate        float64       `kong:"-" json:"rate"` // peak records per second
 	RecordBytes float64       `json:"record_bytes" default:"700" help:"Bytes of JSON of a record."`
 	Batch       int           `json:"batch" default:"500" help:"Records per request."`
 	Retention   time.Duration `json:"-" default:"9600h" help:"How long tables keep records."`
@@ -22,45 +22,45 @@ type Ask struct {
 	Cores       int           `json:"cores" default:"16" help:"Cores of a machine."`
 	Gigabits    float64       `json:"gigabits" default:"10" help:"Gigabits per second of its network."`
 	Terabytes   float64       `json:"terabytes" default:"60" help:"Terabytes of its disks."`
-	Use         float64       `json:"use" default:"0.6" help:"Share of its cores, network and disks, and of what a lane takes, that is used at that rate."` // from 0 to 1
+	Use         float64       `json:"use" default:"0.6" help:"Target utilization of cores, network, disks, and lanes at that rate."` // from 0 to 1
 }
 
-// Default is what sluice capacity asks, and docs/scaling.md answers, for a Rate.
+// Default is the default of sluice capacity and docs/scaling.md, without a Rate.
 var Default = func() (a Ask) {
 	option.Defaults(&a)
 	return a
 }()
 
-// Check says what cannot be.
+// Check fails if a value is out of range.
 func (a Ask) Check() error {
 	switch {
 	case !(a.Rate > 0 && a.Rate <= 1e9):
-		return fmt.Errorf("--rate is %v: it is records per second, more than 0 and at most a billion", a.Rate)
+		return fmt.Errorf("--rate is %v: must be from above 0 to a billion records per second", a.Rate)
 	case !(a.RecordBytes >= 50 && a.RecordBytes <= 1<<20):
-		return fmt.Errorf("--record-bytes is %v: a record has from 50 bytes to 1 MiB of JSON", a.RecordBytes)
+		return fmt.Errorf("--record-bytes is %v: must be from 50 to 1048576", a.RecordBytes)
 	case a.Batch < 1 || a.Batch > 100_000:
-		return fmt.Errorf("--batch is %d: a request has from 1 to 100000 records", a.Batch)
+		return fmt.Errorf("--batch is %d: must be from 1 to 100000", a.Batch)
 	case a.Retention < 48*time.Hour:
-		return fmt.Errorf("--retention is %s: tables keep records for 2 days (48h) at least", a.Retention)
+		return fmt.Errorf("--retention is %s: must be at least 48h", a.Retention)
 	case a.Log < 0 || a.Log > a.Retention:
-		return fmt.Errorf("--log-time is %s: it is from 0s to --retention, %s", a.Log, a.Retention)
+		return fmt.Errorf("--log-time is %s: must be from 0s to --retention, %s", a.Log, a.Retention)
 	case a.Copies != 1 && a.Copies != 3 && a.Copies != 5:
-		return fmt.Errorf("--copies is %d: a stream has 1, 3 or 5", a.Copies)
+		return fmt.Errorf("--copies is %d: must be 1, 3 or 5", a.Copies)
 	case a.Replicas < 1 || a.Replicas > 9:
-		return fmt.Errorf("--replicas is %d: a shard has from 1 to 9", a.Replicas)
+		return fmt.Errorf("--replicas is %d: must be from 1 to 9", a.Replicas)
 	case a.Cores < 1 || a.Cores > 1024:
-		return fmt.Errorf("--cores is %d: a machine has from 1 to 1024", a.Cores)
+		return fmt.Errorf("--cores is %d: must be from 1 to 1024", a.Cores)
 	case !(a.Gigabits > 0):
-		return fmt.Errorf("--gigabits is %v: it is more than 0", a.Gigabits)
+		return fmt.Errorf("--gigabits is %v: must be more than 0", a.Gigabits)
 	case !(a.Terabytes > 0):
-		return fmt.Errorf("--terabytes is %v: it is more than 0", a.Terabytes)
+		return fmt.Errorf("--terabytes is %v: must be more than 0", a.Terabytes)
 	case !(a.Use > 0 && a.Use <= 1):
-		return fmt.Errorf("--use is %v: it is a share, more than 0 and at most 1", a.Use)
+		return fmt.Errorf("--use is %v: must be more than 0 and at most 1", a.Use)
 	}
 	return nil
 }
 
-// Plan is what it takes.
+// Plan is the required processes and machines.
 type Plan struct {
 	Ask       Ask     `json:"ask"`
 	APIs      int     `json:"apis"`
@@ -71,38 +71,38 @@ type Plan struct {
 	Servers   int     `json:"clickhouse_servers"`
 	Cores     float64 `json:"cores_busy"` // of all processes, at the rate
 	Machines  int     `json:"machines"`
-	OneWould  bool    `json:"one_machine_would_do"` // by its cores; it has no copies then
+	OneWould  bool    `json:"one_machine_would_do"` // by its cores, without copies
 
 	LogTB    float64 `json:"log_terabytes"`     // of all nodes
 	TablesTB float64 `json:"table_terabytes"`   // of all servers
 	Syncs    float64 `json:"syncs_per_second"`  // of each NATS node
-	Blocks   float64 `json:"blocks_per_second"` // each is a part of every shard
-	Age      float64 `json:"block_age_seconds"` // of a block of the ingesters
-	Rows     int     `json:"block_rows"`        // and its size at most
-	Limits   []Limit `json:"limits"`            // the one that is reached first comes first
+	Blocks   float64 `json:"blocks_per_second"` // each creates a part in every shard
+	Age      float64 `json:"block_age_seconds"` // --block-age of the ingesters
+	Rows     int     `json:"block_rows"`        // --block-rows of the ingesters
+	Limits   []Limit `json:"limits"`            // the first one reached first
 }
 
-// Limit is a resource that is bounded.
+// Limit is the use of a bounded resource.
 type Limit struct {
 	What string  `json:"what"`
-	Used float64 `json:"used"` // of all there is
-	Then string  `json:"then"` // what to do about it
+	Used float64 `json:"used"` // share of its capacity
+	Then string  `json:"then"` // the remedy
 }
 
-// First is what breaks first when more records come.
+// First is the limit reached first at a higher rate.
 func (p Plan) First() Limit { return p.Limits[0] }
 
-// At is the rate at which it does.
+// At is the rate at which it is reached.
 func (p Plan) At() float64 { return p.Ask.Rate / p.First().Used }
 
-// Plan works out how many of each it takes. The error says which flag asks for
-// what no number of machines can do.
+// Plan computes the required processes. The error names the flag whose value no number of
+// machines can satisfy.
 func (m Model) Plan(a Ask) (Plan, error) {
 	if err := a.Check(); err != nil {
 		return Plan{}, err
 	}
 	p := Plan{Ask: a, APIs: 2, NATS: a.Copies, Ingesters: 2}
-	size := a.RecordBytes / m.Bytes // what a record costs by itself, it costs by its bytes
+	size := a.RecordBytes / m.Bytes // per-record costs scale with its bytes
 	cost := func(process string) Cost {
 		c := m.Costs[process]
 		c.Record *= size
@@ -114,9 +114,8 @@ func (m Model) Plan(a Ask) (Plan, error) {
 	room := a.Use * float64(a.Cores)
 	p.Lanes = int(math.Ceil(a.Rate * size / (m.Lane * a.Use)))
 
-	// Records are divided among the shards, blocks are not: each leaves a part in every
-	// one of them. When that takes half of what a server may use, blocks have to be
-	// larger and older.
+	// Shards divide records but not blocks: each block creates a part in every shard.
+	// When that takes half of a server's target use, blocks must be larger and older.
 	for times := 1.0; ; times *= 2 {
 		p.Age, p.Rows = blockAge*times, int(inBlock(times))
 		server, err := m.fill(&p, size, cost, room, times)
@@ -126,20 +125,20 @@ func (m Model) Plan(a Ask) (Plan, error) {
 	}
 }
 
-// mostTimes is how many times as old as by default blocks are at most: then records
-// can be queried after some 8 s.
+// mostTimes bounds the age of blocks, as a multiple of the default: records are then
+// queryable after some 8 s.
 const mostTimes = 16
 
-// fill works out everything for blocks of a size. It returns how many cores of every
-// server they take by their number.
+// fill computes the plan for one block size. It returns the cores that parts of blocks take
+// on every server.
 func (m Model) fill(p *Plan, size float64, cost func(string) Cost, room, times float64) (every float64, err error) {
 	a := p.Ask
 	flow := m.traffic(a, size)
 	kept := func(bytes float64, of time.Duration) float64 { return bytes * size * a.Rate * of.Seconds() / 1e12 }
 	p.LogTB = kept(m.streamed(a.Batch), a.Log) * float64(a.Copies)
 	p.TablesTB = kept(m.Measured.Table, a.Retention) * float64(a.Replicas)
-	// More apis make more, smaller entries, and more ingesters fewer lanes for
-	// each, so that all is worked out again until nothing changes.
+	// More apis make more and smaller entries, more ingesters hold fewer lanes each:
+	// iterate until the numbers are stable.
 	var l load
 	var api, nats, ingester float64
 	for range 100 {
@@ -150,7 +149,7 @@ func (m Model) fill(p *Plan, size float64, cost func(string) Cost, room, times f
 		l.entries = pairs * m.entries(l.requests/pairs)
 		l.blocks = float64(p.Lanes) * blocks(a.Rate/float64(p.Lanes), p.Lanes <= p.Ingesters, times)
 		api, nats, ingester = cost(API).of(l, p.APIs), cost(NATS).of(l, 1)*float64(a.Copies), cost(Ingester).of(l, p.Ingesters)
-		syncs := (l.entries + l.blocks) * float64(a.Copies) * m.Measured.Sync // one by one
+		syncs := (l.entries + l.blocks) * float64(a.Copies) * m.Measured.Sync // sequential
 		p.APIs = max(p.APIs, whole(api/room), whole(flow.api/a.Use))
 		p.Ingesters = max(p.Ingesters, whole(ingester/room), whole(flow.ingester/a.Use))
 		p.NATS = max(p.NATS, whole(nats/room), whole(syncs/a.Use), whole(flow.nats/a.Use), whole(p.LogTB/(a.Terabytes*a.Use)))
@@ -166,10 +165,10 @@ func (m Model) fill(p *Plan, size float64, cost func(string) Cost, room, times f
 	each := engine.Record * a.Rate * merged
 	every = engine.Block * l.blocks * merged
 	if every >= room && times < mostTimes {
-		return every, nil // with larger blocks
+		return every, nil // retried with larger blocks
 	}
 	if every >= room {
-		return every, fmt.Errorf("--rate %.0f with --cores %d: the %.0f blocks a second leave a part in every shard, which takes %.1f cores of each: larger machines, or several installations",
+		return every, fmt.Errorf("--rate %.0f with --cores %d: %.0f blocks per second create parts in every shard, which take %.1f cores of each: use larger machines or several installations",
 			a.Rate, a.Cores, l.blocks, every)
 	}
 	p.Shards = max(1, whole(each/(room-every)), whole(flow.server/a.Use), whole(p.TablesTB/float64(a.Replicas)/(a.Terabytes*a.Use)))
@@ -183,10 +182,10 @@ func (m Model) fill(p *Plan, size float64, cost func(string) Cost, room, times f
 	return every, nil
 }
 
-// whole is how many are needed of what there is of each.
+// whole rounds up to whole machines.
 func whole(n float64) int { return int(math.Ceil(n)) }
 
-// traffic is what goes through the network of all machines of a kind, by what one has.
+// traffic is the network traffic of all machines of a kind, relative to one machine's capacity.
 type traffic struct{ api, nats, ingester, server float64 }
 
 func (m Model) traffic(a Ask, size float64) traffic {
@@ -200,7 +199,7 @@ func (m Model) traffic(a Ask, size float64) traffic {
 	}
 }
 
-// limits says how much of everything is used.
+// limits computes the use of every resource.
 func (p *Plan) limits(m Model, flow traffic, api, nats, ingester, server, every float64) {
 	cores, apis, nodes, ingesters, shards := float64(p.Ask.Cores), float64(p.APIs), float64(p.NATS), float64(p.Ingesters), float64(p.Shards)
 	size := p.Ask.RecordBytes / m.Bytes

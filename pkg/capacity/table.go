@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteTable prints plans side by side, and what of each breaks first.
+// WriteTable prints plans side by side, with the first limit of each.
 func WriteTable(w io.Writer, plans []Plan) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range rows(plans) {
@@ -70,7 +70,7 @@ func rows(plans []Plan) [][]string {
 	return all
 }
 
-// number writes a figure with three digits or so, thousands apart.
+// number formats a figure with about three significant digits and thousands separators.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a < 1:

@@ -1,4 +1,4 @@
-// Package expect compares what a test wants with what it got.
+// Package expect compares the expected values of tests with the actual ones.
 package expect
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Equal fails the test, which goes on, when two values differ, and shows where.
+// Equal fails the test, without ending it, if two values differ, and shows the difference.
 func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, opts...); diff != "" {

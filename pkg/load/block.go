@@ -10,57 +10,57 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// block is what a simulated engine writes while it plays some process instances from
-// beginning to end. Its records are written again and again, each time with other
-// positions, keys and times: that costs a quarter of simulating them.
+// block is the records of some simulated process instances, from beginning to end. They are
+// repeated with other positions, keys, and times, at a quarter of the cost of simulating
+// them.
 type block struct {
 	records []template
-	keys    int64 // keys of a partition are 1 to this, without the partition
+	keys    int64 // largest key, without the partition
 }
 
-// template is a record with holes for the numbers that differ each time.
+// template is a record with holes for the numbers that vary.
 type template struct {
-	simulator.Record      // as it is in the block, without its JSON
-	shifted          bool // its key is another one each time
+	simulator.Record      // as in the block, without its JSON
+	shifted          bool // its key varies
 	text             []byte
 	holes            []hole // in the order of the text
 }
 
-// hole is a number that is missing in a text.
+// hole is a missing number of a template.
 type hole struct {
-	at     int // in the text
+	at     int // offset in the text
 	number number
-	by     int64 // what is added to it
+	by     int64 // added to it
 }
 
 type number int
 
 const (
-	ofPartition number = iota // that the record is written on
+	ofPartition number = iota // of the record
 	ofPosition                // of the record
 	ofKey                     // 0 in the block
 	ofTime                    // of the record, epoch ms
 )
 
-// enginePartitions is how many there are in a block: keys on both sides of 2^53 occur.
+// enginePartitions is the partitions of a block: their keys are on both sides of 2^53.
 const enginePartitions = 5
 
-// keyBits is where the partition begins in a key.
+// keyBits is the offset of the partition in a key.
 const keyBits = 51
 
-// blocks of each envelope are made when they are needed first.
+// blocks by envelope, made on first use.
 var blocks = map[Envelope]func() *block{
 	MixedEnvelopes: sync.OnceValue(func() *block { return newBlock(MixedEnvelopes) }),
 	FullEnvelope:   sync.OnceValue(func() *block { return newBlock(FullEnvelope) }),
 	SlimEnvelope:   sync.OnceValue(func() *block { return newBlock(SlimEnvelope) }),
 }
 
-// blockConfig is of the engine that writes a block. Its processes have names of their
-// own: their diagrams are not sent.
+// blockConfig configures the engine of a block. Its processes have names of their own, since
+// their diagrams are not sent.
 var blockConfig = simulator.Config{Seed: 1, Prefix: "steady-", Instances: 250, Every: 10 * time.Second, Partitions: enginePartitions, Commands: true}
 
-// newBlock plays an engine. Its processes have been deployed before: the keys that
-// are given out until the first instance begins stay the same.
+// newBlock simulates the block of an envelope. Processes are deployed before the first
+// instance, so their keys do not vary.
 func newBlock(e Envelope) *block {
 	engine := simulator.New(blockConfig)
 	b := &block{}
@@ -77,7 +77,7 @@ func newBlock(e Envelope) *block {
 			}
 			continue
 		}
-		if r.RecordType == "COMMAND" { // exporters are told to leave them out
+		if r.RecordType == "COMMAND" { // exporters are configured to skip them
 			continue
 		}
 		slim := e == SlimEnvelope || e == MixedEnvelopes && r.Partition%2 == 0
@@ -86,15 +86,14 @@ func newBlock(e Envelope) *block {
 	return b
 }
 
-// newTemplate makes holes in a record. In a slim one are only the members that the
-// specification names.
+// newTemplate makes holes in a record. A slim one has only members of the specification.
 func newTemplate(r simulator.Record, slim bool, deployed int64) template {
 	t := template{Record: r, shifted: isKey(r.Key, deployed)}
 	whole := r.JSON
 	head := fmt.Sprintf(`{"id":"%d-%d","partitionId":%[1]d,"position":%[2]d,"sourceRecordPosition":`, r.Partition, r.Position)
 	rest, ok := bytes.CutPrefix(whole, []byte(head))
 	if !ok {
-		panic(fmt.Sprintf("load: a simulated record does not begin with %s: %s", head, whole)) // both are ours
+		panic(fmt.Sprintf("load: a simulated record does not begin with %s: %s", head, whole)) // a bug of the simulator
 	}
 	_, rest, _ = bytes.Cut(rest, []byte(`,"recordType":`))
 	t.literal(`{"id":"`).hole(ofPartition, 0).literal("-").hole(ofPosition, 0).literal(`",`)
@@ -125,9 +124,9 @@ func (t *template) hole(n number, by int64) *template {
 	return t
 }
 
-// numbers writes JSON with holes for what is a key by its size, except those of what
-// was deployed; a time within the life of a block; or the number of an order, which
-// is a key without its partition.
+// numbers copies JSON with holes for keys other than those of deployments, recognised by
+// size; for times within the block; and for order numbers, which are keys without a
+// partition.
 func (t *template) numbers(json []byte, now, deployed int64) {
 	for len(json) > 0 {
 		from := bytes.IndexAny(json, "0123456789")
@@ -154,7 +153,7 @@ func (t *template) numbers(json []byte, now, deployed int64) {
 	t.text = append(t.text, json...)
 }
 
-// isKey tells keys, by their size, other than those of what was deployed.
+// isKey tells whether a number is a key, by its size, other than that of a deployment.
 func isKey(n, deployed int64) bool {
 	partition := n >> keyBits
 	return 1 <= partition && partition <= enginePartitions && (partition > 1 || n&(1<<keyBits-1) > deployed)

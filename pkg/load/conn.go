@@ -14,32 +14,31 @@ import (
 	"time"
 )
 
-// answer is what the api said to one attempt.
+// answer is the response to one attempt.
 type answer struct {
 	status     int
-	body       []byte        // its beginning
-	retryAfter time.Duration // 0 when it named none
+	body       []byte        // truncated
+	retryAfter time.Duration // 0: none
 }
 
-// ok tells whether the records are durable: nothing but this is an
-// acknowledgement.
+// ok tells whether the records are durable; no other response is an acknowledgement.
 func (a answer) ok() bool {
 	return a.status == http.StatusOK && strings.TrimSpace(string(a.body)) == `{"status":"OK"}`
 }
 
-// conn posts over one connection that is kept open, one request at a time. The
-// client of net/http needs two goroutines and four times the CPU per request,
-// which a bench on the same machine would charge to the api.
+// conn posts over one persistent connection, one request at a time. net/http needs two
+// goroutines and four times the CPU per request, which a bench on the same machine would
+// attribute to the api.
 type conn struct {
 	url     *url.URL
-	head    string // of every request, up to what differs
+	head    string // the constant part of every request's head
 	timeout time.Duration
 	tls     *tls.Config
 
-	open   net.Conn // nil when there is none
+	open   net.Conn // nil: none
 	in     *bufio.Reader
 	out    []byte
-	detach func() bool // forgets the context of open
+	detach func() bool // detaches the context of open
 }
 
 func newConn(cfg Config, u *url.URL) *conn {
@@ -67,8 +66,8 @@ func (c *conn) exchange(ctx context.Context, body []byte, authorization, key str
 	if err := c.open.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return answer{}, false, err
 	}
-	// dial arranged that the end of ctx sets a deadline in the past, which the
-	// line above may just have undone.
+	// The end of ctx sets a deadline in the past, which the line above may have
+	// overwritten.
 	if err := ctx.Err(); err != nil {
 		return answer{}, false, err
 	}
@@ -82,8 +81,8 @@ func (c *conn) exchange(ctx context.Context, body []byte, authorization, key str
 	c.out = append(strconv.AppendInt(append(c.out, "Content-Length: "...), int64(len(body)), 10), "\r\n\r\n"...)
 	buffers := net.Buffers{c.out, body}
 	_, writeErr := buffers.WriteTo(c.open)
-	// A server may refuse a body before it has read all of it, so there can be
-	// an answer although the write failed.
+	// A server may refuse a body before reading all of it, so a response may exist
+	// although the write failed.
 	a, keep, err = c.read()
 	if err != nil && writeErr != nil {
 		err = writeErr
@@ -91,7 +90,7 @@ func (c *conn) exchange(ctx context.Context, body []byte, authorization, key str
 	return a, keep && writeErr == nil, err
 }
 
-// maxAnswer is how many bytes of an answer are read.
+// maxAnswer bounds the bytes read of a response.
 const maxAnswer = 64 << 10
 
 func (c *conn) read() (answer, bool, error) {
@@ -141,7 +140,7 @@ func (c *conn) dial(ctx context.Context) error {
 		open = secure
 	}
 	c.open, c.in = open, bufio.NewReader(open)
-	c.detach = context.AfterFunc(ctx, func() { open.SetDeadline(time.Unix(1, 0)) }) // fails only when closed
+	c.detach = context.AfterFunc(ctx, func() { open.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
 	return nil
 }
 
@@ -153,7 +152,7 @@ func (c *conn) close() {
 	}
 }
 
-// retryAfter reads seconds or a date; 0 when it is neither or in the past.
+// retryAfter parses seconds or a date; 0 if neither, or in the past.
 func retryAfter(value string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second

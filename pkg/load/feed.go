@@ -9,32 +9,32 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// request is one body to be posted, and what to expect of it.
+// request is one body to post and its totals.
 type request struct {
-	body   []byte // as it goes over the wire
-	plain  []byte // JSON; the memory of body when nothing is compressed
+	body   []byte // as sent
+	plain  []byte // JSON; aliases body without compression
 	zipped bytes.Buffer
 	totals Totals
 
 	authorization string    // the header
 	key           string    // Idempotency-Key
-	due           time.Time // when it should be sent; zero means at once
+	due           time.Time // zero: at once
 }
 
-// poster is a source, and what it is posted under.
+// poster is a source with its token.
 type poster struct {
 	authorization string
 	records       Source
 }
 
-// feed hands out the requests of a run, one after the other.
+// feed yields the requests of a run.
 type feed struct {
 	cfg   Config
 	began time.Time
-	every time.Duration // between two requests; 0 means no pace
+	every time.Duration // interval of requests; 0: unlimited
 
 	mu      sync.Mutex
-	posters []poster // of each token
+	posters []poster // by token
 	left    int64
 	next    int64 // number of the next request
 }
@@ -55,8 +55,8 @@ func newFeed(cfg Config) *feed {
 	return f
 }
 
-// take gives a connection its next request, made in the memory of r; nil when the run is
-// over. The caller owns it until it takes another one.
+// take builds the next request in r, owned by the caller until the next take; nil at the end
+// of the run.
 func (f *feed) take(r *request) *request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func (f *feed) take(r *request) *request {
 	return r
 }
 
-// fill makes the next request. A batch of one is an object, not an array.
+// fill builds the next request. A batch of one is an object, not an array.
 func (f *feed) fill(r *request) {
 	n := int(min(f.left, int64(f.cfg.Batch)))
 	of := f.posters[f.next%int64(len(f.posters))]
@@ -90,8 +90,8 @@ func (f *feed) fill(r *request) {
 	if f.cfg.Batch == 1 {
 		r.body = r.plain[1 : len(r.plain)-1]
 	}
-	// Named after everything that decides the body: the same key never stands
-	// for two bodies, and the same run repeated is recognised as a repeat.
+	// The key covers everything that decides the body: it never stands for two bodies,
+	// and a repeated run is recognised.
 	r.key = fmt.Sprintf("load-%x-%x-%d-%d", f.cfg.Seed, f.cfg.Start.UnixNano(), f.cfg.Batch, f.next)
 	if f.left -= int64(n); r.totals.Records < int64(n) {
 		f.left = 0
@@ -99,7 +99,7 @@ func (f *feed) fill(r *request) {
 	f.next++
 }
 
-// missed is how many records were due before the end but not taken.
+// missed counts the records due before the end that were not sent.
 func (f *feed) missed() int64 {
 	if f.every == 0 || f.cfg.Duration == 0 {
 		return 0
@@ -110,7 +110,7 @@ func (f *feed) missed() int64 {
 	return min(max(0, due-f.next)*int64(f.cfg.Batch), f.cfg.Records)
 }
 
-// zipper compresses bodies, or leaves them as they are when it is nil.
+// zipper compresses bodies, unless it is nil.
 type zipper struct{ w *gzip.Writer }
 
 func newZipper(on bool) *zipper {

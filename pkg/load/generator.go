@@ -7,48 +7,46 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// Source is where records come from: a *Generator, or a *simulator.Engine.
+// Source yields records: a *Generator or a *simulator.Engine.
 type Source interface {
-	// Next gives the next record, whose JSON is valid until the one after it; false
-	// when there are no more.
+	// Next returns the next record, whose JSON is valid until the next call; false at the
+	// end.
 	Next() (simulator.Record, bool)
 }
 
-// GeneratorConfig says which records a Generator writes.
+// GeneratorConfig configures a Generator.
 type GeneratorConfig struct {
 	Seed     uint64        // decides positions and keys: two seeds share no id
 	Start    time.Time     // timestamp of the first record; default now
 	Step     time.Duration // from one record to the next; default 5µs
-	Envelope Envelope      // what every record says about itself; default as its partition does
-	After    int64         // the position and key before the first ones of every partition; default by the seed
+	Envelope Envelope      // form of the records; default by partition
+	After    int64         // position and key before the first ones of every partition; default by the seed
 }
 
-// Envelope is what records say about themselves beside what they are about.
+// Envelope is the form in which records carry id, partition, and position.
 type Envelope int
 
-// The envelopes there are.
+// Envelopes.
 const (
 	MixedEnvelopes Envelope = iota // full on partitions 1, 3 and 5, slim on the others
 	FullEnvelope                   // partition and position among the members, as exporters send them
 	SlimEnvelope                   // an id, and neither partition nor position
 )
 
-// Generator writes the records of an engine at work, evenly and without end: those of
-// a block, again and again. The same config gives the same bytes. It is not safe for
-// concurrent use.
+// Generator repeats the records of a block evenly and without end. The same config gives
+// the same bytes. Not safe for concurrent use.
 type Generator struct {
 	block     *block
 	at        int   // next record of the block
-	shift     int64 // of keys, in this turn of the block
+	shift     int64 // added to keys in this pass over the block
 	positions [enginePartitions + 1]int64
 	now, step int64 // ns
 	text      []byte
 }
 
-// keysPerSeed is how many keys and positions of a partition belong to one seed.
+// keysPerSeed is the range of keys and positions of a partition that belongs to one seed.
 const keysPerSeed = 1_000_000_000
 
-// NewGenerator makes a Generator.
 func NewGenerator(cfg GeneratorConfig) *Generator {
 	if cfg.Start.IsZero() {
 		cfg.Start = time.Now()
@@ -57,7 +55,7 @@ func NewGenerator(cfg GeneratorConfig) *Generator {
 		cfg.Step = 5 * time.Microsecond
 	}
 	first := cfg.After
-	if first <= 0 { // engines that have been running for a while: where they are differs by seed
+	if first <= 0 { // engines that have run for a while, to an extent by seed
 		first = 1 + int64(mix(cfg.Seed)%1_000_000)*keysPerSeed
 	}
 	g := &Generator{block: blocks[cfg.Envelope](), shift: first, now: cfg.Start.UnixNano(), step: int64(cfg.Step)}
@@ -67,7 +65,7 @@ func NewGenerator(cfg GeneratorConfig) *Generator {
 	return g
 }
 
-// mix scatters seeds (splitmix64).
+// mix hashes seeds (splitmix64).
 func mix(seed uint64) uint64 {
 	z := seed + 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -75,7 +73,7 @@ func mix(seed uint64) uint64 {
 	return z ^ z>>31
 }
 
-// Next writes the next record. There is always one.
+// Next writes the next record. It never ends.
 func (g *Generator) Next() (simulator.Record, bool) {
 	t := g.template()
 	r := t.Record
@@ -108,7 +106,7 @@ func (g *Generator) Next() (simulator.Record, bool) {
 	return r, true
 }
 
-// template is the next one of the block, which begins anew behind its last.
+// template is the next template of the block, cyclically.
 func (g *Generator) template() *template {
 	if g.at == len(g.block.records) {
 		g.at = 0
@@ -119,8 +117,8 @@ func (g *Generator) template() *template {
 	return t
 }
 
-// AppendBatch writes the next n records of a source as one JSON array to the end of
-// dst, fewer where it ends. It returns what they add up to.
+// AppendBatch appends the next n records of a source, fewer at its end, as one JSON array,
+// and returns their totals.
 func AppendBatch(dst []byte, s Source, n int) ([]byte, Totals) {
 	var sum Totals
 	dst = append(dst, '[')

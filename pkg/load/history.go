@@ -6,44 +6,44 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// RecordsOfInstance is how many records an instance comes to, more or less.
+// RecordsOfInstance is the approximate number of records of an instance.
 const RecordsOfInstance = 122
 
-// History plays an engine that writes so many records within a span, the last of them
-// now. Its positions and keys are above those of every engine played before: no
-// partition writes one in a microsecond.
+// History simulates an engine that writes this many records within a span up to now. Its
+// positions and keys are above those of every engine simulated earlier, as no partition
+// writes one per microsecond.
 func History(seed uint64, records int64, span time.Duration, now time.Time) *simulator.Engine {
 	cfg := simulator.Config{
 		Seed: seed, Start: now.Add(-span).UTC(), Every: span * (RecordsOfInstance - 4) / time.Duration(max(records, RecordsOfInstance)), First: now.UnixMicro(),
 	}
-	// How long so many take is chance, and nothing happens in the future.
+	// The duration of few records is random, and none may be in the future.
 	if last := lastOf(cfg, records); !last.IsZero() {
 		cfg.Start = cfg.Start.Add(now.Sub(last))
 	}
 	return simulator.New(cfg)
 }
 
-// Day plays the last 24 hours of an engine: an instance each minute, and in the last hour,
-// its busiest, a thousand and more.
+// Day simulates the last 24 hours of an engine: an instance per minute, and more than a
+// thousand in the last hour.
 func Day(seed uint64, now time.Time) Source {
 	return past{now, simulator.New(simulator.Config{
 		Seed: seed, Start: now.Add(-24 * time.Hour).UTC(), Every: time.Minute, Rush: now.Add(-time.Hour), RushEvery: 3200 * time.Millisecond, UnderWay: 2000, First: now.UnixMicro(),
 	})}
 }
 
-// past is what an engine has written until now.
+// past is the records of an engine up to now.
 type past struct {
 	now    time.Time
 	engine *simulator.Engine
 }
 
-// Next gives the next record; false when there are no more.
+// Next returns the next record; false at the end.
 func (p past) Next() (simulator.Record, bool) { return p.engine.NextBy(p.now) }
 
-// fewRecords are those that chance matters to: more than that keep to their span.
+// fewRecords is the limit below which the random duration matters.
 const fewRecords = 1_000_000
 
-// lastOf is when the last of few records happens.
+// lastOf is the time of the last of few records.
 func lastOf(cfg simulator.Config, records int64) (last time.Time) {
 	if records > fewRecords {
 		return last

@@ -13,30 +13,30 @@ import (
 	"time"
 )
 
-// Usage is what a process used during a run.
+// Usage is the resource usage of a process during a run.
 type Usage struct {
 	Name                 string  `json:"name"`
 	PID                  int     `json:"pid"`
 	CPUSeconds           float64 `json:"cpu_seconds"`             // from the first request to Report.MeasuredUntil
-	CPUSecondsPerMillion float64 `json:"cpu_seconds_per_million"` // per million records acknowledged; 0 when there were none
+	CPUSecondsPerMillion float64 `json:"cpu_seconds_per_million"` // per million acknowledged records; 0 if none
 	RSSBytes             int64   `json:"rss_bytes"`               // resident memory at the end
-	PeakRSSBytes         int64   `json:"peak_rss_bytes"`          // highest of the samples taken during the run, ten a second
-	Error                string  `json:"error,omitempty"`         // why the figures are missing, as on other systems than Linux, or end early
+	PeakRSSBytes         int64   `json:"peak_rss_bytes"`          // highest of ten samples a second
+	Error                string  `json:"error,omitempty"`         // why figures are missing (not on Linux) or end early
 }
 
-// sample is what a process has used since it started, and holds now.
+// sample is the usage of a process since its start.
 type sample struct {
 	cpu time.Duration
 	rss int64 // bytes
 }
 
-// CPUTime is the processor time that a process has used so far.
+// CPUTime is the CPU time of a process so far.
 func CPUTime(pid int) (time.Duration, error) {
 	now, err := measure(pid)
 	return now.cpu, err
 }
 
-// meter watches processes.
+// meter samples processes.
 type meter struct {
 	mu      sync.Mutex
 	watched []*watched
@@ -90,7 +90,7 @@ func (m *meter) look() {
 			err = errors.New("another process has this pid now")
 		}
 		if err != nil {
-			w.err = err // what was seen before stands
+			w.err = err // earlier samples stay
 			continue
 		}
 		w.last, w.peak = now, max(w.peak, now.rss)
@@ -114,11 +114,10 @@ func (m *meter) usage(records int64) []Usage {
 	return all
 }
 
-// tick is the unit of CPU time in /proc: USER_HZ is 100 on every platform Go
-// runs on.
+// tick is the unit of CPU time in /proc: USER_HZ is 100 on all platforms of Go.
 const tick = 10 * time.Millisecond
 
-// sampleEvery is the time between two samples: reading a file costs next to nothing.
+// sampleEvery is the interval of samples.
 const sampleEvery = 100 * time.Millisecond
 
 // measure reads /proc/<pid>/stat, see proc_pid_stat(5), which Linux has.

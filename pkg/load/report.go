@@ -17,42 +17,41 @@ import (
 	"golang.org/x/term"
 )
 
-// Report is what a run sent and how it was answered. As JSON, durations are
-// seconds and sizes bytes.
+// Report is the result of a run. As JSON, durations are seconds and sizes bytes.
 type Report struct {
 	Seed           uint64           `json:"seed"`
 	Started        time.Time        `json:"started"`
 	ElapsedSeconds float64          `json:"elapsed_seconds"` // to the last answer
 	Sent           Totals           `json:"sent"`
-	Acked          Totals           `json:"acked"`          // told OK, so durable
-	MissedRecords  int64            `json:"missed_records"` // due before the end by Rate, but never sent for want of a free connection
+	Acked          Totals           `json:"acked"`          // answered OK, so durable
+	MissedRecords  int64            `json:"missed_records"` // due by Rate before the end, but not sent since no connection was free
 	Batch          int              `json:"batch"`          // records per request
 	Connections    int              `json:"connections"`
 	Gzip           bool             `json:"gzip"`
-	Rate           float64          `json:"rate"`            // records per second that were to be sent; 0 means as many as possible
+	Rate           float64          `json:"rate"`            // target records per second; 0: unlimited
 	RecordsPerSec  float64          `json:"records_per_sec"` // acknowledged
 	BytesPerSec    float64          `json:"bytes_per_sec"`   // of JSON acknowledged
-	WireBytes      int64            `json:"wire_bytes"`      // of the bodies acknowledged, compressed if they were
+	WireBytes      int64            `json:"wire_bytes"`      // of acknowledged bodies, as sent
 	Requests       int64            `json:"requests"`        // acknowledged
 	Attempts       int64            `json:"attempts"`        // requests sent, every retry included
 	Retries        int64            `json:"retries"`         // attempts after the first
 	Failed         map[string]int64 `json:"failed_attempts"` // by status, "timeout", "connection" or "200 without OK"
 	Latency        Latency          `json:"ack_latency"`     // of acknowledged requests, retries and their pauses included
-	StoredSeconds  float64          `json:"stored_seconds"`  // until all could be queried; 0 when the run did not wait for it, or in vain
+	StoredSeconds  float64          `json:"stored_seconds"`  // until all were queryable; 0 if the run did not wait, or in vain
 	StoredPerSec   float64          `json:"stored_per_sec"`  // records acknowledged, by StoredSeconds
-	MeasuredUntil  string           `json:"measured_until"`  // how long the processes were measured from the first request on: until LastAnswer, AllStored or NotStored
+	MeasuredUntil  string           `json:"measured_until"`  // end of the measurement of processes: LastAnswer, AllStored or NotStored
 	Processes      []Usage          `json:"processes"`       // the load itself first
 }
 
-// When the processes were last measured.
+// Values of Report.MeasuredUntil.
 const (
 	LastAnswer = "the last answer"
 	AllStored  = "all could be queried"
 	NotStored  = "the run did not wait any longer for all to be stored"
 )
 
-// Latency is the time from when a request was due, or sent if there is no
-// Rate, to its acknowledgement, in seconds.
+// Latency is the time from a request's due time, without Rate from its first attempt, to
+// its acknowledgement, in seconds.
 type Latency struct {
 	Mean float64 `json:"mean_seconds"`
 	P50  float64 `json:"p50_seconds"`
@@ -86,7 +85,6 @@ func (t *tally) report(cfg Config, began time.Time, elapsed time.Duration) Repor
 	return r
 }
 
-// stored says when all records could be queried, unless they could not.
 func (r *Report) stored(after time.Duration, err error) {
 	if err != nil {
 		r.MeasuredUntil = NotStored
@@ -98,7 +96,7 @@ func (r *Report) stored(after time.Duration, err error) {
 	}
 }
 
-// WriteText writes the report for people.
+// WriteText writes the report as text.
 func (r Report) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "records\t%d acknowledged of %d sent in %.2f s (seed %d)\n", r.Acked.Records, r.Sent.Records, r.ElapsedSeconds, r.Seed)
@@ -142,8 +140,7 @@ func failedText(failed map[string]int64) string {
 
 func ms(seconds float64) string { return fmt.Sprintf("%.2f ms", seconds*1e3) }
 
-// histogram counts durations in buckets that are as fine as 1/128 of their
-// value, from nanoseconds to centuries.
+// histogram counts durations in buckets of a relative width of 1/128.
 type histogram struct {
 	buckets [58 * halfBuckets]uint64
 	count   uint64
@@ -151,7 +148,7 @@ type histogram struct {
 	max     time.Duration
 }
 
-// halfBuckets is how many buckets there are from one power of two to the next.
+// halfBuckets is the number of buckets per power of two.
 const halfBuckets = 128
 
 func (h *histogram) record(d time.Duration) {
@@ -162,8 +159,7 @@ func (h *histogram) record(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
-// quantile gives the duration that a share q of all is not above, rounded up to
-// the end of its bucket.
+// quantile returns the quantile q of the durations, rounded up to the end of its bucket.
 func (h *histogram) quantile(q float64) time.Duration {
 	if h.count == 0 {
 		return 0
@@ -185,8 +181,8 @@ func (h *histogram) mean() time.Duration {
 	return h.sum / time.Duration(h.count)
 }
 
-// bucketOf: values below 2*halfBuckets have their own bucket; above, each power
-// of two is cut in halfBuckets.
+// bucketOf: values below 2*halfBuckets have their own bucket; above, each power of two is
+// divided into halfBuckets.
 func bucketOf(v uint64) int {
 	shift := max(0, bits.Len64(v)-bits.Len64(halfBuckets))
 	return shift*halfBuckets + int(v>>shift)
@@ -197,9 +193,9 @@ func bucketEnd(i int) uint64 {
 	return uint64(i-shift*halfBuckets+1)<<shift - 1
 }
 
-// bar shows on a terminal how far a run is; on anything else it shows nothing.
+// bar is the progress bar of a run; inactive without a terminal.
 type bar struct {
-	shown *progressbar.ProgressBar // nil when nothing is shown
+	shown *progressbar.ProgressBar // nil: inactive
 	cfg   Config
 }
 
@@ -210,7 +206,7 @@ func newBar(cfg Config) *bar {
 	return &bar{cfg: cfg, shown: drawnBar(cfg)}
 }
 
-// drawnBar counts records, or tenths of a second when there is no last record.
+// drawnBar counts records, or tenths of a second if the run is bounded by time.
 func drawnBar(cfg Config) *progressbar.ProgressBar {
 	most := cfg.Records
 	if most == math.MaxInt64 {
@@ -240,7 +236,7 @@ func (b *bar) run(done <-chan struct{}, t *tally) {
 	for {
 		select {
 		case <-done:
-			b.shown.Finish() // a terminal that is gone is no reason to fail
+			b.shown.Finish() // errors of the terminal are ignored
 			return
 		case <-tick.C:
 			b.draw(t, time.Since(began))

@@ -14,20 +14,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrNotAcknowledged is what Run returns when the api did not say OK to everything
-// that was sent. Whether it is stored is unknown.
+// ErrNotAcknowledged means that the api did not acknowledge everything that was sent; the
+// rest may be stored or not.
 var ErrNotAcknowledged = errors.New("not acknowledged")
 
-// grace is how long requests in flight may still take after a run was
-// cancelled.
+// grace bounds requests in flight after a run was cancelled.
 const grace = 5 * time.Second
 
-// Run posts records as cfg says and measures the answers. It returns when all
-// are answered, when the time is up, or when ctx is cancelled: then what is in
-// flight gets 5 s more. The report is complete in every case but a Config that
-// cannot be used. The error wraps ErrNotAcknowledged when any record that was
-// sent was not acknowledged, and the error of ctx when it was cancelled; when
-// neither is so it is that of Config.Stored.
+// Run posts records as cfg says and measures the answers. It returns when all are answered,
+// when the time is up, or when ctx is cancelled; then requests in flight get 5 s more. The
+// report is complete unless cfg is invalid. The error wraps ErrNotAcknowledged if a sent
+// record was not acknowledged, and that of ctx if it was cancelled; else it is that of
+// Config.Stored.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err := cfg.set(); err != nil {
 		return Report{}, err
@@ -41,7 +39,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	meter := newMeter(cfg.PIDs)
 	bar := newBar(cfg)
 
-	// In-flight requests outlive the end of ctx by the grace, no longer.
+	// Requests in flight may outlive ctx by grace.
 	inFlight, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
 	stop, halt := context.WithCancelCause(ctx)
@@ -69,14 +67,14 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		report.stored(time.Since(began), err)
 	}
 	close(done)
-	watch.Wait() // neither has an error to give
+	watch.Wait() // neither returns an error
 
 	report.MissedRecords = feed.missed()
 	report.Processes = meter.usage(report.Acked.Records)
 	return report, err
 }
 
-// worker is one connection at work.
+// worker posts over one connection.
 type worker struct {
 	cfg   Config
 	feed  *feed
@@ -108,14 +106,13 @@ func (w *worker) run(stop, inFlight context.Context) error {
 	return nil
 }
 
-// deliver sends a request until it is acknowledged, refused for good, or no
-// longer worth it: always the same body under the same key, so that nothing is
-// stored twice.
+// deliver sends a request until it is acknowledged, refused, or given up: always the same
+// body under the same key, so that nothing is stored twice.
 func (w *worker) deliver(stop, inFlight context.Context, r *request) error {
 	sent := time.Now()
 	since := sent
 	if !r.due.IsZero() {
-		since = r.due // waiting for a free connection is waiting
+		since = r.due // the wait for a free connection counts
 	}
 	w.tally.sent(r)
 	key := r.key
@@ -136,7 +133,7 @@ func (w *worker) deliver(stop, inFlight context.Context, r *request) error {
 	}
 }
 
-// retryable tells the statuses after which the same request may well succeed.
+// retryable tells whether a retry may succeed after a status.
 func retryable(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -145,14 +142,14 @@ func retryable(status int) bool {
 	return status >= 500
 }
 
-// backoff doubles from about 50 ms to about 2 s; jitter keeps connections that
-// failed together from coming back together.
+// backoff doubles from about 50 ms to about 2 s; jitter spreads connections that failed
+// together.
 func backoff(attempt int) time.Duration {
 	most := min(2*time.Second, 50*time.Millisecond<<min(attempt, 10))
 	return most/2 + rand.N(most)
 }
 
-// reason is the label an attempt that failed is counted under.
+// reason is the label of a failed attempt.
 func reason(a answer, err error) string {
 	var timeout net.Error
 	switch {
@@ -182,7 +179,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// tally is what all connections together have seen. Safe for concurrent use.
+// tally sums up all connections. Safe for concurrent use.
 type tally struct {
 	posted   Posted // may be nil
 	failures int    // abandoned requests that end the run
@@ -219,13 +216,13 @@ func (t *tally) acknowledged(r *request, latency time.Duration) error {
 	return err
 }
 
-// tell says what became of a request.
+// tell reports the result of a request to Posted.
 func (t *tally) tell(r *request, acked bool) error {
 	if t.posted == nil {
 		return nil
 	}
 	if err := t.posted(r.plain, acked); err != nil {
-		return fmt.Errorf("write down what was posted: %w", err)
+		return fmt.Errorf("record a posted request: %w", err)
 	}
 	return nil
 }
@@ -250,7 +247,7 @@ func (t *tally) gaveUp(r *request, a answer, err error) error {
 	t.abandoned++
 	t.last = err
 	if t.abandoned >= int64(t.failures) {
-		return fmt.Errorf("%d requests were not acknowledged, no more are sent", t.abandoned)
+		return fmt.Errorf("stopped after %d unacknowledged requests", t.abandoned)
 	}
 	return nil
 }
@@ -265,7 +262,7 @@ func (t *tally) shortfall() error {
 	return fmt.Errorf("%d of %d records: %w; the last of %d such requests: %w", missing, t.sentSum.Records, ErrNotAcknowledged, t.abandoned, t.last)
 }
 
-// progress is the records and bytes of JSON acknowledged so far.
+// progress is the acknowledged records and bytes of JSON.
 func (t *tally) progress() (records, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

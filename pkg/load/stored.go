@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// ErrNotStored means that what ClickHouse has is not what was acknowledged.
-var ErrNotStored = errors.New("not exactly what was acknowledged is stored")
+// ErrNotStored means that the stored records are not exactly the acknowledged ones.
+var ErrNotStored = errors.New("the stored records are not exactly the acknowledged ones")
 
-// storedPatience is how long the number of records stored may stand still.
+// storedPatience bounds the time without newly stored records.
 const storedPatience = time.Minute
 
-// StoredIn waits, for Config.Stored, until the ClickHouse whose HTTP has this
-// address, such as 127.0.0.1:8123, holds exactly the records acknowledged: as
-// many, each once, with the same sums. The error wraps ErrNotStored when it
-// holds more or others, or no further ones for a minute.
+// StoredIn waits, for Config.Stored, until the ClickHouse with this HTTP address, such as
+// 127.0.0.1:8123, has exactly the acknowledged records: the same number, ids, and sums. The
+// error wraps ErrNotStored if it has more or others, or no new ones for a minute.
 func StoredIn(address string) func(context.Context, Totals) error {
 	return func(ctx context.Context, acked Totals) error {
 		if acked.Records == 0 {
@@ -41,7 +40,7 @@ func StoredIn(address string) func(context.Context, Totals) error {
 				last, moved = now, time.Now()
 			}
 			if time.Since(moved) > storedPatience {
-				return fmt.Errorf("%w: %d of %d for a minute", ErrNotStored, last, acked.Records)
+				return fmt.Errorf("%w: %d of %d, no new ones for a minute", ErrNotStored, last, acked.Records)
 			}
 			if last < acked.Records && !sleep(ctx, 50*time.Millisecond) {
 				return ctx.Err()
@@ -49,22 +48,22 @@ func StoredIn(address string) func(context.Context, Totals) error {
 		}
 		got, err := query(ctx, address, acked.Query())
 		if err == nil && got != acked.Row() {
-			err = fmt.Errorf("%w: %s gives %q, acknowledged was %q", ErrNotStored, acked.Query(), got, acked.Row())
+			err = fmt.Errorf("%w: %s gives %q, want %q", ErrNotStored, acked.Query(), got, acked.Row())
 		}
 		return err
 	}
 }
 
-// StoredAt waits, for Config.Stored, until the api itself says that everything
-// posted under the tokens of cfg can be queried: an empty request waits for that.
-// The error wraps ErrNotStored when it does not say so for five minutes.
+// StoredAt waits, for Config.Stored, until the api reports that everything posted under the
+// tokens of cfg is queryable, by an empty request with a wait. The error wraps ErrNotStored
+// after five minutes.
 func StoredAt(cfg Config) func(context.Context, Totals) error {
 	return func(ctx context.Context, acked Totals) error {
 		target, err := cfg.target()
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, apiPatience, fmt.Errorf("%w: the api still says so after %v", ErrNotStored, apiPatience))
+		ctx, cancel := context.WithTimeoutCause(ctx, apiPatience, fmt.Errorf("%w after %v, says the api", ErrNotStored, apiPatience))
 		defer cancel()
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.TLS}}
 		defer client.CloseIdleConnections()
@@ -79,11 +78,11 @@ func StoredAt(cfg Config) func(context.Context, Totals) error {
 	}
 }
 
-// apiPatience is how long StoredAt waits in all.
+// apiPatience bounds StoredAt.
 const apiPatience = 5 * time.Minute
 
-// storedNow asks once, and waits up to 30 s for the answer. One that says nothing
-// about it is an error; so is none, unless it is worth asking again.
+// storedNow asks once, and waits up to 30 s for the answer. An answer that says neither is
+// an error, unless it is retryable.
 func storedNow(ctx context.Context, client *http.Client, url, token string) (bool, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("[]"))
 	if err != nil {
@@ -101,7 +100,7 @@ func storedNow(ctx context.Context, client *http.Client, url, token string) (boo
 		case res.StatusCode == http.StatusOK && said != "":
 			return said == "true", nil
 		case !retryable(res.StatusCode):
-			return false, fmt.Errorf("ask the api whether all is stored: %s, Sluice-Stored %q", res.Status, said)
+			return false, fmt.Errorf("wait for the api to store all: %s, Sluice-Stored %q", res.Status, said)
 		}
 	}
 	if !sleep(ctx, time.Second) {
@@ -110,7 +109,7 @@ func storedNow(ctx context.Context, client *http.Client, url, token string) (boo
 	return false, nil
 }
 
-// query asks a ClickHouse over HTTP for rows separated by tabs.
+// query runs a query over HTTP and returns TabSeparated rows.
 func query(ctx context.Context, address, sql string) (string, error) {
 	target := "http://" + address + "/?query=" + url.QueryEscape(sql)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
@@ -119,7 +118,7 @@ func query(ctx context.Context, address, sql string) (string, error) {
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return "", fmt.Errorf("ask ClickHouse: %w", err)
+		return "", fmt.Errorf("query ClickHouse: %w", err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))

@@ -7,14 +7,14 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// Totals is what a number of records add up to. Every id is unique in its
-// source, so Records is also the number of different ids of all sources.
+// Totals sums up records. Every id is unique in its source, so Records is also the number
+// of distinct ids of all sources.
 type Totals struct {
 	Records     int64  `json:"records"`
-	Bytes       int64  `json:"bytes"`        // of JSON, brackets and commas between records left out
-	KeySum      uint64 `json:"key_sum"`      // wraps, as sum(toUInt64(key)) of ClickHouse does
+	Bytes       int64  `json:"bytes"`        // of JSON, without brackets and commas between records
+	KeySum      uint64 `json:"key_sum"`      // wraps, like sum(toUInt64(key)) of ClickHouse
 	PositionSum uint64 `json:"position_sum"` // wraps
-	MinPosition int64  `json:"min_position"` // 0 when there are no records
+	MinPosition int64  `json:"min_position"` // 0 if there are no records
 	MaxPosition int64  `json:"max_position"`
 }
 
@@ -46,13 +46,13 @@ func (t *Totals) add(o Totals) {
 	t.MaxPosition = max(t.MaxPosition, o.MaxPosition)
 }
 
-// Query is the SQL whose one row is Records, Records again, KeySum and
-// PositionSum when exactly these records are stored.
+// Query is SQL that returns Records, Records, KeySum, and PositionSum if exactly these
+// records are stored.
 func (t Totals) Query() string {
 	return fmt.Sprintf("SELECT count(), uniqExact(source, id), sum(toUInt64(key)), sum(toUInt64(position)) FROM flow.records WHERE position BETWEEN %d AND %d", t.MinPosition, t.MaxPosition)
 }
 
-// Row is what Query gives in the format TabSeparated.
+// Row is the expected result of Query in TabSeparated.
 func (t Totals) Row() string {
 	return strings.Join(strings.Fields(fmt.Sprint(t.Records, t.Records, t.KeySum, t.PositionSum)), "\t")
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Config says where a Server listens and how long its answers may take.
+// Config configures a Server.
 type Config struct {
-	Listen       string        // host:port; port 0 takes a free one; default 127.0.0.1:8081
+	Listen       string        // host:port; port 0 for a free one; default 127.0.0.1:8081
 	Profiles     string        // host:port of /debug/pprof/, loopback only; off when empty
-	CheckTimeout time.Duration // longest one readiness check may take; default 2 s
+	CheckTimeout time.Duration // of one readiness check; default 2 s
 
-	Version string   // of the program, for sluice_build_info; default unknown
-	Commit  string   // that it was built from; default unknown
-	Tracing *Tracing // of the services of the process; nil: nothing is traced
+	Version string   // for sluice_build_info; default unknown
+	Commit  string   // of the build; default unknown
+	Tracing *Tracing // nil: off
 }
 
 func (c Config) withDefaults() Config {

@@ -9,24 +9,23 @@ import (
 	"time"
 )
 
-// Heartbeat is how a loop shows that it still turns. A loop that waits beats
-// too, as long as it would notice work.
+// Heartbeat proves that a loop makes progress. A loop that waits beats too, as long as it
+// would notice work.
 type Heartbeat struct {
 	name  string
 	stall time.Duration
-	last  atomic.Int64 // monotonic, nanoseconds since the epoch of health; retired when the loop has ended
+	last  atomic.Int64 // monotonic, ns since the epoch of health; retired once the loop has ended
 	now   func() int64
 }
 
 const retired = -1
 
-// Beat says that the loop turned once more.
 func (h *Heartbeat) Beat() { h.last.Store(h.now()) }
 
-// Retire says that the loop has ended on purpose and beats no more.
+// Retire ends the heartbeat of a loop that has returned.
 func (h *Heartbeat) Retire() { h.last.Store(retired) }
 
-// silence is how long ago the last beat was.
+// silence is the time since the last beat.
 func (h *Heartbeat) silence() time.Duration {
 	last := h.last.Load()
 	if last == retired {
@@ -35,13 +34,13 @@ func (h *Heartbeat) silence() time.Duration {
 	return time.Duration(h.now() - last)
 }
 
-// check is one thing the process needs to do its work.
+// check is one precondition of readiness.
 type check struct {
 	name string
 	run  func(context.Context) error
 }
 
-// health keeps the heartbeats and checks; safe for concurrent use.
+// health holds heartbeats and checks; safe for concurrent use.
 type health struct {
 	mu     sync.Mutex
 	beats  []*Heartbeat
@@ -49,14 +48,14 @@ type health struct {
 	epoch  time.Time
 }
 
-// finding is one reason not to be alive or ready.
+// finding is one reason to be not alive or not ready.
 type finding struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// heartbeat adds a heartbeat in place of one of the same name, so that a loop
-// that is started again, such as a lane that comes back, is listed once.
+// heartbeat adds a heartbeat and replaces one of the same name, so that a restarted loop,
+// such as a lane taken again, is listed once.
 func (h *health) heartbeat(name string, stall time.Duration) *Heartbeat {
 	b := &Heartbeat{name: name, stall: stall, now: func() int64 { return int64(time.Since(h.epoch)) }}
 	b.Beat()
@@ -73,7 +72,7 @@ func (h *health) addCheck(name string, run func(context.Context) error) {
 	h.checks = append(h.checks, check{name, run})
 }
 
-// stalled names the heartbeats that have been silent for too long.
+// stalled lists the heartbeats without a beat within their limit.
 func (h *health) stalled() []finding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,8 +85,8 @@ func (h *health) stalled() []finding {
 	return found
 }
 
-// missing runs every check at once and names those that failed, in the order
-// they were added. A check that does not return in time counts as failed.
+// missing runs all checks concurrently and lists those that failed, in the order they were
+// added. A check that exceeds timeout has failed.
 func (h *health) missing(ctx context.Context, timeout time.Duration) []finding {
 	h.mu.Lock()
 	checks := h.checks
@@ -110,8 +109,8 @@ func (h *health) missing(ctx context.Context, timeout time.Duration) []finding {
 	return found
 }
 
-// await waits for the result of a check. One that came in time counts, also
-// when another check has used the time up.
+// await waits for the result of a check. A result that is already there counts even after
+// the timeout.
 func await(ctx context.Context, result <-chan error, timeout time.Duration) error {
 	select {
 	case err := <-result:

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// newRegistry makes a registry that already describes the process itself.
+// newRegistry makes a registry with the metrics of the process.
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
@@ -22,10 +22,10 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// newReady makes the metric of readiness, looked up at every scrape.
+// newReady makes the readiness metric, evaluated at every scrape.
 func newReady(h *health, timeout time.Duration) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sluice_ready", Help: "1 while the process has all it needs to do its work, 0 otherwise; /readyz says what is missing.",
+		Name: "sluice_ready", Help: "1 while the process is ready, else 0; /readyz lists the failed checks.",
 	}, func() float64 {
 		if len(h.missing(context.Background(), timeout)) > 0 {
 			return 0
@@ -34,7 +34,7 @@ func newReady(h *health, timeout time.Duration) prometheus.Collector {
 	})
 }
 
-// newBuild makes the metric that says which version runs.
+// newBuild makes the version metric.
 func newBuild(version, commit string) prometheus.Collector {
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sluice_build_info", Help: "1, with the version and the commit of the program, and the Go it was built with.",
@@ -43,12 +43,11 @@ func newBuild(version, commit string) prometheus.Collector {
 	return build
 }
 
-// metricsHandler shows what could be gathered even when one collector fails:
-// half of the metrics are better than none while something is wrong.
+// metricsHandler serves what could be gathered even if a collector fails.
 func metricsHandler(reg *prometheus.Registry) http.Handler {
 	return promhttp.InstrumentMetricHandler(reg, promhttp.HandlerFor(reg, promhttp.HandlerOpts{
 		ErrorHandling:     promhttp.ContinueOnError,
 		Registry:          reg,
-		EnableOpenMetrics: true, // which alone has exemplars
+		EnableOpenMetrics: true, // required for exemplars
 	}))
 }

@@ -7,9 +7,8 @@ import (
 	"net/http/pprof"
 )
 
-// profiles serves /debug/pprof. Profiles show memory and the command line, and
-// taking them costs processor time: they have a listener of their own, which
-// takes loopback addresses only.
+// profiles serves /debug/pprof. Profiles disclose memory and the command line and cost
+// processor time, so they have a listener of their own, on loopback only.
 func profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -20,7 +19,6 @@ func profiles() http.Handler {
 	return sameMachine(mux)
 }
 
-// listenProfiles takes the port of profiles.
 func listenProfiles(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -36,16 +34,14 @@ func listenProfiles(address string) (net.Listener, error) {
 	return ln, nil
 }
 
-// sameMachine lets only callers through that sit on this machine and ask this
-// machine. A request that a proxy here forwards for another machine does not
-// count as local. Neither does one of a web page: its browser is here, but the
-// page is not, and it can give this address a name of its own (DNS rebinding),
-// which Host shows.
+// sameMachine admits only requests from this machine to this machine. A request that a
+// local proxy forwards is not local. Neither is one of a web page: the browser is local,
+// but the page may use its own name for this address (DNS rebinding), visible in Host.
 func sameMachine(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, _, err := net.SplitHostPort(r.RemoteAddr)
 		if err != nil || !isLoopback(caller) || forwarded(r) || !isLoopback(hostOf(r)) || crossSite(r) {
-			http.Error(w, "profiles are for callers on the same machine", http.StatusForbidden)
+			http.Error(w, "profiles are served to local requests only", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -69,7 +65,7 @@ func forwarded(r *http.Request) bool {
 	return r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != ""
 }
 
-// crossSite tells whether a browser says that another site asks.
+// crossSite tells whether a browser sends the request for another site.
 func crossSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") != "" || site != "" && site != "none" && site != "same-origin"

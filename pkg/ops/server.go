@@ -24,11 +24,11 @@ type Server struct {
 	reg      *prometheus.Registry
 	health   *health
 	mux      *http.ServeMux
-	listener *accept.Listener // nil until Listen; owned by Run from then on
-	profiles net.Listener     // the same; nil for ever when profiles are off
+	listener *accept.Listener // nil until Listen; then owned by Run
+	profiles net.Listener     // likewise; nil if profiles are off
 }
 
-// New prepares a Server with a registry of its own.
+// New makes a Server with its own registry.
 func New(cfg Config, log *slog.Logger) *Server {
 	s := &Server{cfg: cfg.withDefaults(), log: log, reg: newRegistry(), health: &health{epoch: time.Now()}}
 	s.reg.MustRegister(newReady(s.health, s.cfg.CheckTimeout), newBuild(s.cfg.Version, s.cfg.Commit))
@@ -40,29 +40,26 @@ func New(cfg Config, log *slog.Logger) *Server {
 	return s
 }
 
-// Registry is where the services of the process register their metrics.
+// Registry is the registry of the process.
 func (s *Server) Registry() *prometheus.Registry { return s.reg }
 
-// Tracer is what a service of the process makes its spans with, by its package; nil
-// where nothing is traced.
+// Tracer is the tracer of a package of the process; nil if tracing is off.
 func (s *Server) Tracer(name string) trace.Tracer { return s.cfg.Tracing.Tracer(name) }
 
-// AddCheck adds something the process needs to be ready. run returns nil when
-// it is there, else an error whose text is shown to operators; it may be
-// called at any time, by several callers at once, and should heed its context.
+// AddCheck adds a precondition of readiness. run returns nil or an error whose text
+// operators see; it may be called concurrently and should respect its context.
 func (s *Server) AddCheck(name string, run func(context.Context) error) {
 	s.health.addCheck(name, run)
 }
 
-// List adds a page that shows a list as JSON, such as clients that were rejected. Its
-// path begins with a slash. Call it before Run.
+// List adds a page that serves a list as JSON, such as rejected clients. path begins with a
+// slash. Call it before Run.
 func (s *Server) List(path string, list func() any) {
 	s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, true, list()) })
 }
 
-// Starting keeps the process from being ready until the function it returns is
-// called; reason says until when that is. A service asks for it before operators
-// are served, so that they are never told of a readiness that was not checked.
+// Starting keeps the process unready, for this reason, until started is called. Call it
+// before Run, so that readiness is never reported unchecked.
 func (s *Server) Starting(reason string) (started func()) {
 	var done atomic.Bool
 	s.health.addCheck("start", func(context.Context) error {
@@ -74,18 +71,17 @@ func (s *Server) Starting(reason string) (started func()) {
 	return func() { done.Store(true) }
 }
 
-// Heartbeat adds a loop that is expected to beat at least once per stall. The
-// process counts as dead when it does not. A name that was used before is
-// replaced.
+// Heartbeat adds a loop that must beat at least once per stall, else the process counts as
+// dead. It replaces one of the same name.
 func (s *Server) Heartbeat(name string, stall time.Duration) *Heartbeat {
 	return s.health.heartbeat(name, stall)
 }
 
-// Handler answers the routes without a listener.
+// Handler is the handler of all routes, for use without Listen.
 func (s *Server) Handler() http.Handler { return s.mux }
 
-// Listen takes the ports, so that a port in use is known before anything else
-// starts. Run calls it unless it was called.
+// Listen opens the ports, so that a port in use is reported before anything else starts.
+// Run calls it if needed.
 func (s *Server) Listen() (net.Addr, error) {
 	if s.listener == nil {
 		ln, err := accept.Listen(accept.Config{Address: s.cfg.Listen}, s.log)
@@ -102,8 +98,7 @@ func (s *Server) Listen() (net.Addr, error) {
 	return s.listener.Addr(), nil
 }
 
-// ProfilesAddr is where profiles are served once Listen was called; nil when
-// they are off.
+// ProfilesAddr is the address of profiles after Listen; nil if they are off.
 func (s *Server) ProfilesAddr() net.Addr {
 	if s.profiles == nil {
 		return nil
@@ -111,9 +106,8 @@ func (s *Server) ProfilesAddr() net.Addr {
 	return s.profiles.Addr()
 }
 
-// Run serves until ctx ends and returns nil then. Answers that are still being
-// written, such as a profile, are cut off: operators come last at a shutdown,
-// not longest.
+// Run serves until ctx ends and then returns nil. Responses in progress, such as a profile,
+// are cut off.
 func (s *Server) Run(ctx context.Context) error {
 	if _, err := s.Listen(); err != nil {
 		return err
@@ -130,7 +124,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var errs []error
 	for range serving {
 		errs = append(errs, <-ended)
-		cancel() // one that ends by itself ends the other
+		cancel() // if one ends, the other does
 	}
 	return errors.Join(errs...)
 }
@@ -174,5 +168,5 @@ func answer(w http.ResponseWriter, ok bool, body any) {
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(body) // the caller is gone when this fails
+	_ = json.NewEncoder(w).Encode(body) // fails only if the client is gone
 }

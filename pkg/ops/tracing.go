@@ -18,18 +18,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracing sends spans by OTLP over HTTP, as the OTEL_ variables of OpenTelemetry
-// say. A nil Tracing traces nothing.
+// Tracing exports spans by OTLP over HTTP, configured by OpenTelemetry's OTEL_ variables. A
+// nil Tracing does nothing.
 type Tracing struct{ provider *sdk.TracerProvider }
 
-// sendLast is how long Close waits for the spans that were not sent yet.
+// sendLast bounds the final export in Close.
 const sendLast = 2 * time.Second
 
-// NewTracing begins to trace when the environment names where spans go to:
+// NewTracing enables tracing if the environment sets a destination:
 // OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, or
-// OTEL_TRACES_EXPORTER=otlp for the collector of this machine. Else it returns nil.
-// Sampling, limits, headers and certificates are the SDK's to read. service and
-// version are what the spans are of, unless OTEL_SERVICE_NAME says otherwise.
+// OTEL_TRACES_EXPORTER=otlp for the local collector. Else it returns nil. The SDK reads
+// sampling, limits, headers, and certificates. OTEL_SERVICE_NAME overrides service.
 func NewTracing(ctx context.Context, service, version string, log *slog.Logger) (*Tracing, error) {
 	if wanted, err := tracingWanted(os.Getenv); err != nil || !wanted {
 		return nil, err
@@ -37,7 +36,7 @@ func NewTracing(ctx context.Context, service, version string, log *slog.Logger) 
 	otel.SetErrorHandler(&failures{log: log})
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("send spans as OTEL_EXPORTER_OTLP_* say: %w", err)
+		return nil, fmt.Errorf("configure the span exporter (OTEL_EXPORTER_OTLP_*): %w", err)
 	}
 	of, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(),
 		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version)),
@@ -45,12 +44,12 @@ func NewTracing(ctx context.Context, service, version string, log *slog.Logger) 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err), exporter.Shutdown(ctx))
 	}
-	log.Info("spans are sent", "service", service)
+	log.Info("tracing is on", "service", service)
 	return &Tracing{sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of))}, nil
 }
 
-// tracingWanted reads whether anything is to be traced. What is asked for and cannot
-// be had is an error.
+// tracingWanted tells whether the environment enables tracing. Unsupported settings are an
+// error.
 func tracingWanted(environ func(string) string) (bool, error) {
 	if strings.EqualFold(strings.TrimSpace(environ("OTEL_SDK_DISABLED")), "true") {
 		return false, nil
@@ -63,7 +62,7 @@ func tracingWanted(environ func(string) string) (bool, error) {
 	case "otlp":
 		wanted = true
 	default:
-		return false, fmt.Errorf("OTEL_TRACES_EXPORTER=%s: spans can be sent by otlp, or none", exporter)
+		return false, fmt.Errorf("OTEL_TRACES_EXPORTER=%s: unsupported; use otlp or none", exporter)
 	}
 	if !wanted {
 		return false, nil
@@ -71,16 +70,16 @@ func tracingWanted(environ func(string) string) (bool, error) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		protocol := strings.TrimSpace(environ(name))
 		if protocol != "" && protocol != "http/protobuf" {
-			return false, fmt.Errorf("%s=%s: spans are sent by http/protobuf, which collectors take at port 4318", name, protocol)
+			return false, fmt.Errorf("%s=%s: unsupported; use http/protobuf (port 4318 of collectors)", name, protocol)
 		}
 		if protocol != "" {
-			break // what is said of traces alone comes first
+			break // the variable of traces takes precedence
 		}
 	}
 	return true, nil
 }
 
-// Tracer makes the spans of one package; nil where nothing is traced.
+// Tracer is the tracer of one package; nil if tracing is off.
 func (t *Tracing) Tracer(name string) trace.Tracer {
 	if t == nil {
 		return nil
@@ -88,7 +87,7 @@ func (t *Tracing) Tracer(name string) trace.Tracer {
 	return t.provider.Tracer("sluice/pkg/" + name)
 }
 
-// Logger is log with trace_id and span_id in every line that belongs to a span.
+// Logger is log with trace_id and span_id in every line within a span.
 func (t *Tracing) Logger(log *slog.Logger) *slog.Logger {
 	if t == nil {
 		return log
@@ -96,7 +95,7 @@ func (t *Tracing) Logger(log *slog.Logger) *slog.Logger {
 	return slog.New(spanned{log.Handler()})
 }
 
-// Close sends the spans that were not sent yet, for a short while.
+// Close exports the remaining spans, within sendLast.
 func (t *Tracing) Close() error {
 	if t == nil {
 		return nil
@@ -106,12 +105,12 @@ func (t *Tracing) Close() error {
 	return t.provider.Shutdown(ctx)
 }
 
-// spanned names the span of each line.
+// spanned adds the ids of a line's span.
 type spanned struct{ slog.Handler }
 
 func (h spanned) Handle(ctx context.Context, r slog.Record) error {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
-		r = r.Clone() // others have it too
+		r = r.Clone() // other handlers share it
 		r.AddAttrs(slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
 	}
 	return h.Handler.Handle(ctx, r)
@@ -122,25 +121,23 @@ func (h spanned) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 func (h spanned) WithGroup(name string) slog.Handler { return spanned{h.Handler.WithGroup(name)} }
 
-// failures logs what goes wrong with spans, now and then: where their collector is
-// away, nothing else suffers.
+// failures logs export errors, rate-limited: a missing collector has no other effect.
 type failures struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
 	told   time.Time
-	others int // failures since
+	others int // errors since the last line
 }
 
-// tellEvery is how often failures are told.
+// tellEvery is the interval of logged errors.
 const tellEvery = time.Minute
 
-// Handle implements otel.ErrorHandler.
 func (f *failures) Handle(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now := time.Now(); f.told.IsZero() || now.Sub(f.told) >= tellEvery {
-		f.log.Warn("spans are lost, or their settings are not understood", "error", err, "others", f.others)
+		f.log.Warn("spans are lost or their settings are invalid", "error", err, "others", f.others)
 		f.told, f.others = now, 0
 		return
 	}

@@ -1,11 +1,11 @@
-// Package option fills a Config from the tags of its fields, which the command
-// line reads too: a default, its unit and what it means stand in one place.
+// Package option fills a Config from the tags of its fields, which the command line reads
+// too, so that default, unit, and meaning are in one place.
 //
-//	BlockAge time.Duration `default:"500ms" help:"Close a block so long after its first record."`
+//	BlockAge time.Duration `default:"500ms" help:"Close a block this long after its first record."`
 //
-// A field that is no flag has kong:"-" before its default. One whose zero value says
-// something has zero:"…" with what it says, such as an address that is off when empty:
-// only the command line gives it its default.
+// A field that is not a flag has kong:"-" before its default. A zero value with a meaning has
+// zero:"…" with that meaning, such as an address that is off when empty: only the command
+// line applies its default.
 package option
 
 import (
@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// Defaults gives the fields of a Config that are not set the default of their
-// tag, those of embedded structs too. Not set are zero, and whole numbers and
-// durations below it. A tag that cannot be read is a mistake in the program.
+// Defaults sets the unset fields of a Config, embedded structs included, to the defaults of
+// their tags. Unset are zero values, and negative numbers and durations. An invalid tag
+// panics.
 func Defaults[C any](cfg *C) { fill(reflect.ValueOf(cfg).Elem()) }
 
 func fill(c reflect.Value) {

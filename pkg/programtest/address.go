@@ -7,16 +7,15 @@ import (
 	"sync"
 )
 
-// taken are the sockets that keep addresses for this process.
+// taken are the sockets that reserve addresses for this process.
 var taken struct {
 	sync.Mutex
 	sockets []net.PacketConn
 }
 
-// Address is a loopback address on which nothing listens, of a port that the system
-// gives to no connection. No other process is given it as long as this one
-// lives, also while what listens there is not yet, or no longer, running: the
-// UDP port of the same number, which nothing of ours uses, says that it is taken.
+// Address returns a loopback address without a listener, whose port the kernel assigns to no
+// connection. It is reserved for this process by a UDP socket of the same number, also
+// while no server listens on it.
 func Address() string {
 	for {
 		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))

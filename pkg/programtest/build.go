@@ -16,12 +16,11 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// plain is how go test compiles, so that tests and the programs that they run have
-// every package in common: released ones are compiled three times over, twice of
-// them by a profile.
+// plain is the build flags of go test, so that tests and the programs they run share every
+// package: released ones are compiled three times, twice for their profiles.
 var plain = []string{"-pgo=off", "-ldflags=-w -X sluice/cmd/internal/run.version=" + Version + " -X sluice/cmd/internal/run.commit=" + Commit}
 
-// Version and Commit are what programs of BuildPlain say of themselves.
+// Version and Commit are reported by programs of BuildPlain.
 const (
 	Version = "v9.9.9"
 	Commit  = "c0ffee"
@@ -29,19 +28,18 @@ const (
 
 var programs = []string{"sluice/cmd/api", "sluice/cmd/ingester", "sluice/cmd/sluice"}
 
-// Build puts the programs into the folder bin, and the engine next to them, as
-// make build does: for measurements and long trials.
+// Build builds the programs and links the engine into the folder bin, like make build: for
+// measurements and long trials.
 func Build(ctx context.Context, bin string) error {
 	return BuildWith(ctx, bin, "released", "-trimpath")
 }
 
-// BuildPlain is Build for tests, which show what the programs do and not how fast:
-// it takes a fraction of the time.
+// BuildPlain is Build for functional tests, in a fraction of the time.
 func BuildPlain(ctx context.Context, bin string) error {
 	return BuildWith(ctx, bin, "plain", plain...)
 }
 
-// BuildWith is Build with other flags, which have a name.
+// BuildWith is Build with other flags, cached under name.
 func BuildWith(ctx context.Context, bin, name string, flags ...string) error {
 	file, err := library.Fetched()
 	if err != nil {
@@ -53,17 +51,15 @@ func BuildWith(ctx context.Context, bin, name string, flags ...string) error {
 	return put(file, filepath.Join(bin, filepath.Base(file)), os.Symlink)
 }
 
-// BuildNATS puts the official nats-server into the folder bin, of the version that
-// go.mod names.
+// BuildNATS builds the official nats-server, of the version in go.mod, into the folder bin.
 func BuildNATS(ctx context.Context, bin string) error {
 	return build(ctx, "plain", plain, bin, "github.com/nats-io/nats-server/v2")
 }
 
-// build compiles programs into a folder of the checkout, which leaves alone what is
-// up to date, and links them into bin. So what several packages of tests run is
-// compiled and linked once, by the first of them, and the others wait for it.
+// build compiles programs into a shared folder of the checkout, unless up to date, and links
+// them into bin. The first package of tests compiles and links; the others wait for it.
 func build(ctx context.Context, name string, flags []string, bin string, packages ...string) error {
-	said, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output() // also from a module beside it
+	said, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output() // also from a nested module
 	if err != nil {
 		return fmt.Errorf("look for the checkout: %w", err)
 	}
@@ -76,7 +72,7 @@ func build(ctx context.Context, name string, flags []string, bin string, package
 	if err != nil {
 		return err
 	}
-	defer lock.Close() // and unlock
+	defer lock.Close() // also unlocks
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
@@ -95,7 +91,7 @@ func build(ctx context.Context, name string, flags []string, bin string, package
 	return nil
 }
 
-// put puts a file into the place of another, by a link or, on another disk, as a copy.
+// put replaces a file by a link, or on another disk by a copy.
 func put(file, at string, link func(string, string) error) error {
 	if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

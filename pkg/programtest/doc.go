@@ -1,4 +1,4 @@
-// Package programtest builds the programs of this checkout and runs them as
-// processes, for tests, trials and measurements: at addresses that no other process is
-// given, without the settings of their caller, and gone when they are.
+// Package programtest builds the programs of this checkout and runs them as processes, for
+// tests, trials, and measurements: at reserved addresses, without settings of the caller,
+// and never longer than it.
 package programtest

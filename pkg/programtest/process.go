@@ -17,44 +17,41 @@ import (
 	"time"
 )
 
-// Process is a program that is started, stopped, and started again. It dies with this
-// process. What it writes is in a file, so that a test that fails can show the end of it,
-// and a run of hours costs no memory.
+// Process is a program that is started, stopped, and restarted. It dies with this process.
+// Its output is in a file, which costs no memory and can be shown when a test fails.
 type Process struct {
 	Name string
 	Log  string // file that the output is appended to
-	Ops  string // address of its ops port; empty when it has none
+	Ops  string // address of its ops port; empty: none
 
-	// Cmd is what the next start runs: path, arguments, folder, attributes, and
-	// environment; without one it gets Environ.
+	// Cmd is the command of the next start; without an environment it gets Environ.
 	Cmd *exec.Cmd
 
-	// Ended is called when the process ends without being asked to; may be nil.
+	// Ended is called when the process ends unexpectedly; may be nil.
 	Ended func(p *Process, state string)
 
 	mu  sync.Mutex
-	run *run // the latest; nil before the first start
+	run *run // the last; nil before the first start
 }
 
-// run is one run of a program. Its marks belong to the mutex of the Process.
+// run is one run of a program. Its flags are guarded by the mutex of the Process.
 type run struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
-	told   bool // it was asked to end
+	told   bool // a signal to end was sent
 	shot   bool // it was killed
 }
 
-// New describes a program that writes to a log of its name in dir. It is not started.
+// New describes a program that logs to a file of its name in dir. Start starts it.
 func New(dir, name, program string, args ...string) *Process {
 	return &Process{Name: name, Log: filepath.Join(dir, name+".log"), Cmd: exec.Command(program, args...)}
 }
 
-// lastWords is how long the output of a process is waited for after its end. What
-// it has started holds the other end of the same pipe: so the process counts as
-// ended only when that has ended too, and its addresses and folders are free.
+// lastWords bounds the wait for the output after the end of a process. Its children hold the
+// same pipe, so the process counts as ended only after them, when its addresses and folders
+// are free.
 const lastWords = 10 * time.Second
 
-// Start starts the program unless it runs.
 func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +66,7 @@ func (p *Process) Start() error {
 	if cmd.Env == nil {
 		cmd.Env = Environ()
 	}
-	out := struct{ io.Writer }{file} // no *os.File, which the program would hold itself
+	out := struct{ io.Writer }{file} // not an *os.File, which the program would inherit
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, lastWords
 	dieWithUs(cmd)
 	if err := cmd.Start(); err != nil {
@@ -79,7 +76,7 @@ func (p *Process) Start() error {
 	r := &run{cmd: cmd, exited: make(chan struct{})}
 	p.run = r
 	go func() {
-		_ = cmd.Wait() // its state says more
+		_ = cmd.Wait() // see ProcessState
 		file.Close()
 		close(r.exited)
 		p.mu.Lock()
@@ -92,7 +89,7 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Environ is the environment without settings of Sluice, but for the named ones.
+// Environ is the environment without settings of Sluice, except the named ones.
 func Environ(but ...string) []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -117,7 +114,7 @@ func (p *Process) running() bool {
 	}
 }
 
-// latest is the run that was started last. It panics before the first start.
+// latest is the last run. It panics before the first start.
 func (p *Process) latest() *run {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,24 +124,23 @@ func (p *Process) latest() *run {
 	return p.run
 }
 
-// PID is the number of the process.
 func (p *Process) PID() int { return p.latest().cmd.Process.Pid }
 
-// Exited is closed when the process that was started last has ended.
+// Exited is closed when the last run has ended.
 func (p *Process) Exited() <-chan struct{} { return p.latest().exited }
 
 // Status is its exit status, -1 after a signal. It is valid once it has ended.
 func (p *Process) Status() int { return p.latest().cmd.ProcessState.ExitCode() }
 
-// Signal sends a signal, unless the process has ended or was asked to.
+// Signal sends a signal, unless the process has ended or is ending.
 func (p *Process) Signal(sig syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.running() && !p.run.told && p.run.cmd.Process.Signal(sig) == nil
 }
 
-// Pause stops the process where it is, its connections open, and tells whether it ran. It
-// returns once all threads stand, where Linux tells.
+// Pause suspends the process, its connections open, and tells whether it ran. On Linux it
+// returns once all threads are stopped.
 func (p *Process) Pause() bool {
 	if !p.Signal(syscall.SIGSTOP) {
 		return false
@@ -172,28 +168,26 @@ func stands(pid int) bool {
 	return true
 }
 
-// Resume lets a paused process go on.
+// Resume resumes a paused process.
 func (p *Process) Resume() { p.Signal(syscall.SIGCONT) }
 
-// Kill ends the process without warning, waits until it is gone, and tells whether it
-// ran.
+// Kill ends the process by SIGKILL, waits until it is gone, and tells whether it ran.
 func (p *Process) Kill() bool {
 	ran, _ := p.end(syscall.SIGKILL)
 	return ran
 }
 
-// Grace is how long a process may take to stop.
+// Grace bounds the end of a process.
 const Grace = 15 * time.Second
 
-// Stop ends the process, also a paused one, and waits for it. The error says how it
-// ended, if not by itself, in time, and with status 0. That it does not run is none.
+// Stop ends the process, even a paused one, and waits for it. The error says how it ended,
+// if not in time and with status 0; nil if it does not run.
 func (p *Process) Stop() error {
 	_, err := p.end(syscall.SIGTERM)
 	return err
 }
 
-// end sends a signal that ends the process, and waits. That another goroutine killed it
-// meanwhile is no error.
+// end sends a signal that ends the process, and waits. A concurrent Kill is not an error.
 func (p *Process) end(sig syscall.Signal) (ran bool, err error) {
 	p.mu.Lock()
 	r := p.run
@@ -202,7 +196,7 @@ func (p *Process) end(sig syscall.Signal) (ran bool, err error) {
 		return false, nil
 	}
 	r.told, r.shot = true, r.shot || sig == syscall.SIGKILL
-	_ = r.cmd.Process.Signal(sig) // it may have ended
+	_ = r.cmd.Process.Signal(sig) // fails if it has ended
 	_ = r.cmd.Process.Signal(syscall.SIGCONT)
 	p.mu.Unlock()
 	inTime := true
@@ -224,7 +218,7 @@ func (p *Process) end(sig syscall.Signal) (ran bool, err error) {
 	return true, fmt.Errorf("%s did not stop cleanly: %v, see %s", p.Name, r.cmd.ProcessState, p.Log)
 }
 
-// Wait waits until the process ends by itself, and returns its exit status.
+// Wait waits for the end of the process and returns its exit status.
 func (p *Process) Wait(limit time.Duration) (int, error) {
 	select {
 	case <-p.Exited():
@@ -234,8 +228,8 @@ func (p *Process) Wait(limit time.Duration) (int, error) {
 	}
 }
 
-// Replace stops the process, which must end well, starts the program of the same name
-// in the folder bin, and waits until it is ready: a step of a rolling restart.
+// Replace stops the process, which must succeed, starts the program of the same name in the
+// folder bin, and waits until it is ready: a step of a rolling restart.
 func (p *Process) Replace(ctx context.Context, bin string) error {
 	if err := p.Stop(); err != nil {
 		return err
@@ -250,8 +244,7 @@ func (p *Process) Replace(ctx context.Context, bin string) error {
 	return p.Ready(ctx)
 }
 
-// Ready waits until the process says that it is ready. One without an ops port is not
-// asked.
+// Ready waits until the process is ready; at once without an ops port.
 func (p *Process) Ready(ctx context.Context) error {
 	if p.Ops == "" {
 		return nil
@@ -271,10 +264,10 @@ func (p *Process) Ready(ctx context.Context) error {
 	}
 }
 
-// asking keeps no connection, since servers come and go.
+// asking keeps no connections, since servers restart.
 var asking = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// AnswersOK asks once, and says what was answered instead of 200.
+// AnswersOK requests url once and fails unless the status is 200.
 func AnswersOK(ctx context.Context, url string) error {
 	page, err := get(ctx, url)
 	if err != nil && page != "" {
@@ -300,7 +293,7 @@ func get(ctx context.Context, url string) (page string, err error) {
 	return strings.TrimSpace(string(body)), err
 }
 
-// Metrics are the values at the ops port, by name with labels.
+// Metrics are the values of the ops port's metrics, by name with labels.
 func (p *Process) Metrics(ctx context.Context) (map[string]float64, error) {
 	page, err := get(ctx, "http://"+p.Ops+"/metrics")
 	if err != nil {
@@ -318,7 +311,7 @@ func (p *Process) Metrics(ctx context.Context) (map[string]float64, error) {
 	return all, nil
 }
 
-// Output is all that the program has written, in all runs.
+// Output is the output of all runs.
 func (p *Process) Output() string {
 	said, err := os.ReadFile(p.Log)
 	if err != nil {
@@ -327,7 +320,7 @@ func (p *Process) Output() string {
 	return string(said)
 }
 
-// Tail is the end of the output, without the ends of long lines.
+// Tail is the end of the output, with long lines truncated.
 func (p *Process) Tail(lines int) string {
 	const width = 400
 	all := strings.Split(strings.TrimSpace(p.Output()), "\n")
@@ -340,13 +333,12 @@ func (p *Process) Tail(lines int) string {
 	return strings.Join(all, "\n")
 }
 
-// shown is how many lines of a program are shown when a test has failed.
+// shown is the number of lines shown of a program when a test fails.
 const shown = 15
 
-// ShowIfFailed shows the last that the program has written if the test has failed. It
-// goes out before what go test says of the test, so that the assertion which failed comes
-// last. All of it stays in the folder of artifacts, where there is one (go test
-// -artifacts).
+// ShowIfFailed prints the end of the output if the test has failed. It precedes the output of
+// go test, so that the failed assertion comes last. All of it is kept in the folder of
+// artifacts, if there is one (go test -artifacts).
 func (p *Process) ShowIfFailed(t testing.TB) {
 	if !t.Failed() || p.run == nil {
 		return

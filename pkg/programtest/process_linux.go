@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// dieWithUs makes a program end when this process is killed.
+// dieWithUs ends a program when this process is killed.
 func dieWithUs(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)

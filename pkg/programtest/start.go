@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Start starts a program, which ends with the test: it is asked to, and may not fail
-// then, or it is killed if it still runs.
+// Start starts a program for the time of the test. At its end it is stopped, which must
+// succeed, or killed.
 func Start(t testing.TB, name string, cmd *exec.Cmd, graceful bool) *Process {
 	t.Helper()
 	p := &Process{Name: name, Log: filepath.Join(t.TempDir(), name+".log"), Cmd: cmd}
@@ -30,7 +30,7 @@ func Start(t testing.TB, name string, cmd *exec.Cmd, graceful bool) *Process {
 	return p
 }
 
-// keep writes a file into the folder of artifacts, where there is one.
+// keep writes a file into the folder of artifacts, if there is one.
 func keep(t testing.TB, name, content string) {
 	if kept := flag.Lookup("test.artifacts"); kept == nil || kept.Value.String() != "true" {
 		return
@@ -43,9 +43,9 @@ func keep(t testing.TB, name, content string) {
 	fmt.Printf("=== all of it: %s\n", file)
 }
 
-// Eventually polls until check returns no error. It pauses for as long as the check
-// took, within bounds: one that runs a program would take a processor for itself. The
-// limit is for a quiet machine; on a busy one each process gets its share of the time.
+// Eventually polls until check returns no error. It pauses for as long as the check took,
+// within bounds, to spare the processor. The limit is for an idle machine and grows with
+// the load.
 func Eventually(t testing.TB, limit time.Duration, check func() error) {
 	t.Helper()
 	const least, most = 100 * time.Millisecond, 500 * time.Millisecond
@@ -62,10 +62,9 @@ func Eventually(t testing.TB, limit time.Duration, check func() error) {
 	}
 }
 
-// crowding says how many processes wait for a processor of this machine, by the load of
-// the last minute.
+// crowding is the number of processes per processor, by the load of the last minute.
 func crowding() float64 {
-	average, _ := os.ReadFile("/proc/loadavg") // not there: as on a quiet machine
+	average, _ := os.ReadFile("/proc/loadavg") // missing: as on an idle machine
 	var load float64
 	_, _ = fmt.Sscan(string(average), &load)
 	return load / float64(runtime.NumCPU())

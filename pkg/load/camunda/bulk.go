@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// bulk is what an exporter has buffered: the body of its next request.
+// bulk is an exporter's buffer: the body of its next request.
 type bulk struct {
 	body      []byte
 	records   int
@@ -15,8 +15,8 @@ type bulk struct {
 
 func (b *bulk) reset() { b.body, b.records, b.documents = b.body[:0], 0, 0 }
 
-// add adds a record. Each leadership counts the sequences anew, and its version
-// of the broker may be another: neither is part of what a record is known by.
+// add adds a record. Each leadership restarts the sequences and may have another broker
+// version: neither is part of a record's deduplication key.
 func (b *bulk) add(partition int64, leadership int, record []byte) {
 	b.body = appendAction(b.body, partition, leadership, record)
 	before := len(b.body)
@@ -49,7 +49,7 @@ func appendAction(dst []byte, partition int64, leadership int, record []byte) []
 	return append(dst, "\"}}\n"...)
 }
 
-// appendDocument writes the record, its sequence as this leadership counts.
+// appendDocument writes the record, with the sequence of this leadership.
 func appendDocument(dst []byte, leadership int, record []byte) []byte {
 	sequence := member(record, "sequence")
 	if leadership == 1 || len(sequence) < 4 {
@@ -62,8 +62,8 @@ func appendDocument(dst []byte, leadership int, record []byte) []byte {
 	return append(dst, record[start+len(sequence):]...)
 }
 
-// member is a member of a record that stands before its value, as it is
-// written. The simulators write no spaces.
+// member is a member of a record before its value, as written. The simulators write no
+// spaces.
 func member(record []byte, name string) []byte {
 	head := record
 	if i := bytes.Index(record, []byte(`"value":{`)); i >= 0 {

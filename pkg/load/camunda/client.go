@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// Client speaks as the exporters' client does: chunked bodies, Basic
-// authentication, an answer within 30 s, and the next server at once when one is
-// away or says 502, 503 or 504.
+// Client behaves like the exporters' client: chunked bodies, Basic authentication, an
+// answer within 30 s, and failover to the next server if one is unreachable or answers 502,
+// 503, or 504.
 type Client struct {
 	URLs        []string // of servers, without a path
 	User, Token string
 	HTTP        *http.Client // default one with a timeout of 30 s
 }
 
-// clientTimeout is how long the exporters' client waits for an answer.
+// clientTimeout is the timeout of the exporters' client.
 const clientTimeout = 30 * time.Second
 
 var plain = &http.Client{Timeout: clientTimeout}
 
-// Templates makes a few of the templates that a new leader makes first.
+// Templates creates some of the templates that a new leader creates.
 func (c *Client) Templates(ctx context.Context) error {
 	for _, path := range []string{"/_component_template/zeebe-record", "/_index_template/zeebe-record_job_8.7.1", "/zeebe-record%2A/_settings?allow_no_indices=true"} {
 		var answer struct{ Acknowledged bool }
@@ -50,15 +50,15 @@ func (c *Client) Bulk(ctx context.Context, body []byte) error {
 		return err
 	}
 	if answer.Errors == nil || *answer.Errors {
-		return errors.New("not every item was taken")
+		return errors.New("not every item was accepted")
 	}
 	if want := bytes.Count(body, []byte("\n")) / 2; len(answer.Items) != want {
-		return fmt.Errorf("an answer about %d items to a bulk of %d", len(answer.Items), want)
+		return fmt.Errorf("the answer has %d items, the bulk %d", len(answer.Items), want)
 	}
 	return nil
 }
 
-// do asks one server after the other until one answers for itself.
+// do tries the servers in turn until one answers.
 func (c *Client) do(ctx context.Context, method, path, contentType string, body []byte, answer any) (err error) {
 	for _, url := range c.URLs {
 		var away bool
@@ -69,7 +69,7 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	return err
 }
 
-// ask asks one server; away says that another one may do better.
+// ask sends to one server; away: try another.
 func (c *Client) ask(ctx context.Context, method, url, contentType string, body []byte, answer any) (away bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, struct{ io.Reader }{bytes.NewReader(body)}) // of unknown length, so chunked
 	if err != nil {

@@ -6,41 +6,40 @@ import (
 	"time"
 )
 
-// Log is what a partition has written, in order, counted from 0.
+// Log is the records of a partition, in order, counted from 0.
 //
-// Len is how many records there are, and whether there will be no more. Read
-// gives the records from..to-1, each one JSON object, valid until the next call.
+// Len returns their number, and whether the log is complete. Read returns the records
+// from..to-1, each one JSON object, valid until the next call.
 type Log interface {
 	Len() (n int, whole bool)
 	Read(from, to int) ([][]byte, error)
 }
 
-// Elasticsearch is where bulks go. *Client is the real one.
+// Elasticsearch receives bulks. *Client is the real one.
 //
-// Both return nil once they are acknowledged. After any error the exporter calls
-// again, with the same records and perhaps more of them.
+// Both methods return nil once acknowledged. After any error the exporter calls again, with
+// the same records and perhaps more.
 type Elasticsearch interface {
 	Templates(ctx context.Context) error
 	Bulk(ctx context.Context, body []byte) error
 }
 
-// Config says which partition to export, and how. The defaults are those of
-// Camunda.
+// Config configures an Exporter. The defaults are those of Camunda.
 type Config struct {
 	Partition int64
 	Log       Log
 	To        Elasticsearch
-	Random    *rand.Rand // decides when a leader that has not noticed posts
+	Random    *rand.Rand // decides when a stale leader posts
 
-	BulkRecords int           // flush at so many records; default 1000
-	BulkBytes   int           // or at so many bytes of them; default 10 MiB
-	BulkDelay   time.Duration // and every so often whatever there is; default 5 s
+	BulkRecords int           // flush at this many records; default 1000
+	BulkBytes   int           // or at this many bytes; default 10 MiB
+	BulkDelay   time.Duration // and periodically; default 5 s
 
 	Backoff     time.Duration // after the first failure, doubled by each; default 2 s
-	BackoffMost time.Duration // default 10 s
+	BackoffMost time.Duration // limit of Backoff; default 10 s
 
-	Followers time.Duration // between two messages to the followers about what is acknowledged; default 15 s
-	Snapshot  time.Duration // between two snapshots, which keep it on the broker's disk; default 5 min
+	Followers time.Duration // interval of sending the acknowledged position to followers; default 15 s
+	Snapshot  time.Duration // interval of snapshots, which persist it; default 5 min
 }
 
 func (c Config) withDefaults() Config {

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Exporter exports the log of one partition. Fail may be called at any time;
-// everything else belongs to Run.
+// Exporter exports the log of one partition. Only Fail may be called concurrently with Run.
 type Exporter struct {
 	cfg      Config
 	failures chan Failure
@@ -15,33 +14,33 @@ type Exporter struct {
 	bulk  bulk
 	next  int       // record to read
 	acked int       // records before it are acknowledged
-	most  int       // the highest that acked ever was, which no broker remembers
-	timer time.Time // of the next flush of whatever there is
-	tries int       // of a full bulk
-	again time.Time // when a full bulk is tried next
+	most  int       // the highest value of acked, for counting resends
+	timer time.Time // of the next periodic flush
+	tries int       // attempts at a full bulk
+	again time.Time // next attempt at a full bulk
 
-	open       bool // the templates are made, under this leadership
+	open       bool // this leadership has created the templates
 	leadership int
 	remembered remembered
 
-	strays    sync.WaitGroup // bulks of leaders before
+	strays    sync.WaitGroup // bulks of stale leaders
 	straying  context.Context
 	endStrays context.CancelFunc
 
 	count Count
 }
 
-// Count is what an exporter did.
+// Count counts the work of an exporter.
 type Count struct {
-	Records  int64 // acknowledged, every time
-	Again    int64 // of them, that had been acknowledged before
+	Records  int64 // acknowledged, resends included
+	Again    int64 // of them, acknowledged before
 	Bulks    int64 // acknowledged
-	Retries  int64 // bulks that were not
+	Retries  int64 // unacknowledged bulks
 	Failures int64 // of the broker
-	Late     int64 // bulks of leaders before, acknowledged
+	Late     int64 // acknowledged bulks of stale leaders
 }
 
-// Add adds what another exporter did.
+// Add adds the counts of another exporter.
 func (c *Count) Add(o Count) {
 	c.Records += o.Records
 	c.Again += o.Again
@@ -51,17 +50,15 @@ func (c *Count) Add(o Count) {
 	c.Late += o.Late
 }
 
-// New makes an exporter that Run starts.
 func New(cfg Config) *Exporter {
 	return &Exporter{cfg: cfg.withDefaults(), failures: make(chan Failure, 16)}
 }
 
-// poll is how soon what was written is exported.
+// poll is the interval of checks for new records.
 const poll = 20 * time.Millisecond
 
-// Run exports until the log is whole and all of it is acknowledged, or until ctx
-// ends. The error is that of the log or of ctx: what Elasticsearch says is tried
-// again for ever.
+// Run exports until the log is complete and acknowledged, or until ctx ends. The error is
+// that of the log or of ctx: errors of Elasticsearch are retried for ever.
 func (e *Exporter) Run(ctx context.Context) (Count, error) {
 	var late sync.Mutex
 	e.straying, e.endStrays = context.WithCancel(ctx)
@@ -77,7 +74,7 @@ func (e *Exporter) Run(ctx context.Context) (Count, error) {
 	}
 }
 
-// step does what is due, or waits for it.
+// step does the next due action, or waits for it.
 func (e *Exporter) step(ctx context.Context, late *sync.Mutex) (over bool, err error) {
 	now := time.Now()
 	e.remember(now)
@@ -124,7 +121,7 @@ func (e *Exporter) step(ctx context.Context, late *sync.Mutex) (over bool, err e
 	return false, nil
 }
 
-// read adds to the bulk what there is, until it is full.
+// read adds available records to the bulk until it is full.
 func (e *Exporter) read() (read, whole bool, err error) {
 	there, whole := e.cfg.Log.Len()
 	to := min(there, e.next+e.cfg.BulkRecords-e.bulk.records)
@@ -145,7 +142,7 @@ func (e *Exporter) read() (read, whole bool, err error) {
 	return true, whole, nil
 }
 
-// flush posts the bulk once. Unless it is taken all of it stays.
+// flush posts the bulk once. Unless acknowledged it is kept.
 func (e *Exporter) flush(ctx context.Context) bool {
 	if !e.open {
 		if err := e.cfg.To.Templates(ctx); err != nil {

@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// Failure is what happens to a broker.
+// Failure is a failure of a broker.
 type Failure struct {
 	Kind Kind
-	From int // of a Restored one: the record that it goes on from
+	From int // if Restored: the record from which it resumes
 }
 
 // Kind of a failure.
 type Kind int
 
 const (
-	// LeaderChanged: a follower leads. It knows what was acknowledged some seconds
+	// LeaderChanged: a follower leads, with the acknowledged position of some seconds
 	// ago.
 	LeaderChanged Kind = iota
-	// Unnoticed: likewise, but the leader before has not noticed, and posts its
-	// bulk still.
+	// Unnoticed: likewise, but the stale leader still posts its bulk.
 	Unnoticed
-	// Restarted: the broker goes on from its last snapshot.
+	// Restarted: the broker resumes from its last snapshot.
 	Restarted
 	// RestartedOlder: likewise, but the last snapshot had failed.
 	RestartedOlder
-	// Restored: from a backup. The log has been cut there, and what was written
-	// behind is other records at positions that were in use.
+	// Restored: from a backup. The log was truncated there; later positions were reused
+	// for other records.
 	Restored
 )
 
@@ -36,19 +35,19 @@ func (k Kind) String() string {
 	return [...]string{"another leader", "another leader, unnoticed", "killed", "killed, its last snapshot had failed", "restored"}[k]
 }
 
-// Fail lets something happen to the broker, soon.
+// Fail schedules a failure of the broker.
 func (e *Exporter) Fail(f Failure) { e.failures <- f }
 
-// remembered is what is known of the acknowledged records beyond this leader.
+// remembered is the acknowledged position stored outside this leader.
 type remembered struct {
-	followers int // all followers know
+	followers int // known to all followers
 	told      time.Time
 	snapshot  int // on the broker's disk
 	before    int // in the snapshot before
 	taken     time.Time
 }
 
-// remember tells the followers, and takes a snapshot, when it is time.
+// remember updates the followers and the snapshot when due.
 func (e *Exporter) remember(now time.Time) {
 	r := &e.remembered
 	if now.Sub(r.told) >= e.cfg.Followers {
@@ -59,7 +58,7 @@ func (e *Exporter) remember(now time.Time) {
 	}
 }
 
-// lead begins a leadership with what is known to be acknowledged.
+// lead starts a leadership from an acknowledged position.
 func (e *Exporter) lead(now time.Time, from int) {
 	e.bulk.reset()
 	e.next, e.acked = from, from
@@ -75,7 +74,7 @@ func (e *Exporter) lead(now time.Time, from int) {
 	}
 }
 
-// fail ends a leadership, and begins the next.
+// fail ends a leadership and starts the next.
 func (e *Exporter) fail(now time.Time, f Failure, late *sync.Mutex) {
 	e.count.Failures++
 	r := e.remembered
@@ -90,15 +89,15 @@ func (e *Exporter) fail(now time.Time, f Failure, late *sync.Mutex) {
 	case RestartedOlder:
 		e.lead(now, r.before)
 	case Restored:
-		e.most = min(e.most, f.From) // what comes now is new
+		e.most = min(e.most, f.From) // later records are new
 		e.lead(now, f.From)
 	}
 }
 
-// strayed is how often a leader that has not noticed tries.
+// strayed bounds the attempts of a stale leader.
 const strayed = 3
 
-// stray lets the leader before post its bulk while its successor posts.
+// stray posts the bulk of a stale leader while its successor posts.
 func (e *Exporter) stray(body []byte, late *sync.Mutex) {
 	pause := time.Duration(e.cfg.Random.Int64N(int64(e.cfg.BulkDelay)))
 	ctx := e.straying
