@@ -103,7 +103,7 @@ func TestEveryUserHasHisRights(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	log := p.text()
-	if !strings.Contains(log, `"clickhouse: a log-in failed","user":"admin"`) {
+	if !strings.Contains(log, `"clickhouse: log-in failed","user":"admin"`) {
 		t.Error("failed log-ins are not in the log")
 	}
 	s.up()

@@ -93,7 +93,7 @@ func TestAddressesWithoutPasswordAreLoopback(t *testing.T) {
 		{"127.0.0.1:0", "0.0.0.0:0"}, {"127.0.0.1:0", ":8123"},
 	} {
 		err := server.Serve(t.Context(), server.Config{Data: t.TempDir(), Listen: c.native, HTTP: c.web}, nil, nil)
-		if err == nil || !strings.Contains(err.Error(), "add --private, or use 127.0.0.1") {
+		if err == nil || !strings.Contains(err.Error(), "set --private, or use 127.0.0.1") {
 			t.Errorf("%q and %q: %v", c.native, c.web, err)
 		}
 	}

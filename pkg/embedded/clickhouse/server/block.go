@@ -7,34 +7,33 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// byteSource is what blocks are read from: a socket, or the frames on it.
+// byteSource is the input of blocks: a socket, or compressed frames on it.
 type byteSource interface {
 	io.Reader
 	io.ByteReader
 }
 
-// blockReader reads native blocks as they are: it looks into one only to find
-// its end, and keeps its bytes.
+// blockReader reads native blocks unchanged: it parses a block only to find its end.
 type blockReader struct {
 	src byteSource
 	max uint64 // bytes a block may have
 	buf []byte // of the block being read, without its info; reused
 
-	custom bool // a byte with each column says that it has no serialization of its own; it is left out of buf
-	rest   bool // the source ends with the block: a last column of unknown layout is all that is left
+	custom bool // each column has a byte for custom serialization, which is left out of buf
+	rest   bool // the source ends with the block, so a last column may have an unknown layout
 
 	columns []column // names and types of the last block
-	marks   []int    // where in buf the type of each ends
+	marks   []int    // the end in buf of each column's type
 }
 
 // block is one block as it was sent. Its body is valid until the next read.
 type block struct {
 	table         string // of an external table its name, as the packet says
 	columns, rows uint64
-	body          []byte // what FORMAT Native prints of it
+	body          []byte // in FORMAT Native
 }
 
-// isEnd reports whether the block is the empty one that ends a stream of them.
+// isEnd tells whether the block is the empty one that ends a stream of them.
 func (b block) isEnd() bool { return b.columns == 0 && b.rows == 0 }
 
 const maxColumns = 1 << 16
@@ -46,7 +45,7 @@ func (b *blockReader) read() (block, error) {
 	if err := b.info(); err != nil {
 		return block{}, err
 	}
-	b.buf = b.buf[:0] // The info is no part of FORMAT Native.
+	b.buf = b.buf[:0] // the info is not part of FORMAT Native
 	return b.body()
 }
 
@@ -59,7 +58,7 @@ func (b *blockReader) body() (read block, err error) {
 		return read, err
 	}
 	if read.columns > maxColumns {
-		return read, library.Exceptionf("INCORRECT_DATA", "Block of %d columns is not believed", read.columns)
+		return read, library.Exceptionf("INCORRECT_DATA", "Implausible block size: %d columns", read.columns)
 	}
 	for n := range read.columns {
 		if err := b.column(read.rows, b.rest && n+1 == read.columns); err != nil {
@@ -87,7 +86,7 @@ func (b *blockReader) column(rows uint64, isRest bool) error {
 		if own := b.buf[len(b.buf)-1]; own != 0 {
 			return library.Exceptionf("NOT_IMPLEMENTED", "Column %.64s has a serialization of its own", called)
 		}
-		b.buf = b.buf[:len(b.buf)-1] // The engine reads no such byte.
+		b.buf = b.buf[:len(b.buf)-1] // the engine does not expect this byte
 	}
 	if rows == 0 {
 		return nil
@@ -117,9 +116,9 @@ func (b *blockReader) info() error {
 		switch field {
 		case 0:
 			return nil
-		case 1: // whether rows that overflowed max_rows_to_group_by are in it
+		case 1: // is_overflows
 			err = b.take(1, 1)
-		case 2: // the bucket of a distributed GROUP BY
+		case 2: // bucket_num
 			err = b.take(4, 1)
 		default:
 			err = library.Exceptionf("INCORRECT_DATA", "Block info has an unknown field %d", field)
@@ -130,8 +129,8 @@ func (b *blockReader) info() error {
 	}
 }
 
-// take reads count values of size bytes each into the buffer. The buffer grows
-// with what really arrives, so that a count that is a lie costs nothing.
+// take reads count values of size bytes into the buffer, which grows with the received
+// data, so that a false count costs nothing.
 func (b *blockReader) take(count, size uint64) error {
 	if room := b.max - uint64(len(b.buf)); count > room/size {
 		return library.Exceptionf("INCORRECT_DATA", "Block is larger than %d bytes", b.max)
@@ -194,7 +193,7 @@ func (b *blockReader) text() (string, error) {
 		return "", err
 	}
 	if size > maxName {
-		return "", library.Exceptionf("INCORRECT_DATA", "Name of %d bytes is not believed", size)
+		return "", library.Exceptionf("INCORRECT_DATA", "Implausible name length: %d bytes", size)
 	}
 	if err := b.take(size, 1); err != nil {
 		return "", err
@@ -202,7 +201,7 @@ func (b *blockReader) text() (string, error) {
 	return string(b.buf[len(b.buf)-int(size):]), nil
 }
 
-// unexpectedEnd is io.ErrUnexpectedEOF for an end inside of something.
+// unexpectedEnd is io.ErrUnexpectedEOF for an end within a value.
 func unexpectedEnd(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -11,7 +11,7 @@ import (
 // column is a column of a table or of a result.
 type column struct{ name, typ string }
 
-// describe asks for the columns of a SELECT. It sets nothing, since the session may
+// describe returns the columns of a SELECT. It changes no settings, since the session may
 // be readonly.
 func (s *session) describe(ctx context.Context, query string) (columns []column, err error) {
 	var out []byte
@@ -26,8 +26,8 @@ func (s *session) describe(ctx context.Context, query string) (columns []column,
 		return nil, fmt.Errorf("read the columns: %w", err)
 	}
 	for _, row := range answer.Data {
-		row = append(row, make([]string, 8)...) // With describe_compact_output there are but two.
-		if row[7] == "1" {                      // A part of another column, with describe_include_subcolumns.
+		row = append(row, make([]string, 8)...) // describe_compact_output leaves two
+		if row[7] == "1" {                      // a subcolumn, with describe_include_subcolumns
 			continue
 		}
 		columns = append(columns, column{name: row[0], typ: onOneLine(row[1])})
@@ -35,7 +35,7 @@ func (s *session) describe(ctx context.Context, query string) (columns []column,
 	return columns, nil
 }
 
-// describeApart is describe while the session's own connection is busy.
+// describeApart is describe on another connection, while the session's is busy.
 func (s *session) describeApart(ctx context.Context, query string) ([]column, error) {
 	twin, err := s.twin(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *session) describeApart(ctx context.Context, query string) ([]column, er
 	return twin.describe(ctx, query)
 }
 
-// insertColumns asks for the columns an INSERT takes, in its order.
+// insertColumns returns the columns of an INSERT, in order.
 func (s *session) insertColumns(ctx context.Context, i *insert) ([]column, error) {
 	table := i.target
 	if rest, ok := cutWord(table, "FUNCTION"); ok {
@@ -56,8 +56,8 @@ func (s *session) insertColumns(ctx context.Context, i *insert) ([]column, error
 
 var lineBreaks = strings.NewReplacer("(\n", "(", ",\n", ", ")
 
-// onOneLine undoes print_pretty_type_names, which breaks types at the elements of
-// a Tuple and indents them.
+// onOneLine reverts print_pretty_type_names, which breaks and indents the elements of a
+// Tuple.
 func onOneLine(typ string) string {
 	lines := strings.Split(typ, "\n")
 	for i := range lines {

@@ -8,8 +8,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// statuses are the HTTP statuses a ClickHouse server answers its exceptions
-// with. Every one that is not here is a 500.
+// statuses are the HTTP statuses of ClickHouse's exceptions; others are 500.
 var statuses = map[int]string{
 	http.StatusUnauthorized: "REQUIRED_PASSWORD",
 	http.StatusForbidden:    "UNKNOWN_USER WRONG_PASSWORD AUTHENTICATION_FAILED SET_NON_GRANTED_ROLE ACCESS_DENIED",

@@ -10,28 +10,27 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// externalTable is a table that a client sends along with a statement, which can read
-// it as any other: it becomes a temporary table for as long as the statement runs.
+// externalTable is an external table of a statement: a temporary table while the statement
+// runs.
 type externalTable struct {
 	name      string
-	structure string // columns, as CREATE TABLE takes them
-	format    string // of data; defaultFormat when empty
+	structure string // columns, as in CREATE TABLE
+	format    string // of data; empty: defaultFormat
 	data      []byte
-	blocks    [][]byte // data in FORMAT Native, in place of the above
+	blocks    [][]byte // data in FORMAT Native, instead of the above
 }
 
 // maxExternal bounds the bytes of the external tables of one statement.
 const maxExternal = 256 << 20
 
-// externals are those of one statement, or why they are refused.
+// externals are the external tables of one statement, or the error that refuses them.
 type externals struct {
 	tables []externalTable
 	bytes  int
 	err    error
 }
 
-// add notes a block of the native protocol. Those that come after a refusal are passed
-// over.
+// add adds a block of the native protocol. After a refusal it ignores further ones.
 func (e *externals) add(s *session, read block, columns []column) {
 	if e.err != nil || read.columns == 0 {
 		return
@@ -58,7 +57,7 @@ func (e *externals) add(s *session, read block, columns []column) {
 	}
 }
 
-// described takes what settings of HTTP say of its tables, and returns the others.
+// described applies the parameters of HTTP that describe its tables, and returns the others.
 func (e *externals) described(settings []setting) (rest []setting) {
 	for _, set := range settings {
 		at := slices.IndexFunc(e.tables, func(t externalTable) bool { return strings.HasPrefix(set.name, t.name+"_") })
@@ -101,15 +100,15 @@ func splitTypes(text string) (types []string) {
 	return append(types, text[start:])
 }
 
-// mayLend tells whether the user may send external tables.
+// mayLend tells whether the user may use external tables.
 func (u user) mayLend() bool { return u.Role == roleAdmin || u.Role == roleModeller }
 
-// lend makes the external tables of a statement; drop takes them away.
+// lend creates the external tables of a statement; drop removes them.
 func (s *session) lend(ctx context.Context, tables []externalTable) (drop func(), err error) {
 	var made []string
 	drop = func() {
 		for _, name := range made {
-			_ = s.do(context.WithoutCancel(ctx), "DROP TEMPORARY TABLE "+quoteName(name)) // else it goes with the session
+			_ = s.do(context.WithoutCancel(ctx), "DROP TEMPORARY TABLE "+quoteName(name)) // else it ends with the session
 		}
 	}
 	if len(tables) > 0 && (s.readonly || !s.user.mayLend()) {
@@ -127,7 +126,7 @@ func (s *session) lend(ctx context.Context, tables []externalTable) (drop func()
 func (s *session) makeExternal(ctx context.Context, t externalTable, made *[]string) error {
 	create := "CREATE TEMPORARY TABLE " + quoteName(t.name) + " (" + t.structure + ")"
 	if t.name == "" || s.conn.Classify(create).Statements != 1 || t.format != "" && !isName(t.format) {
-		return library.Exceptionf("BAD_ARGUMENTS", "External table %.64q has no usable name, structure or format: %.256s", t.name, t.structure)
+		return library.Exceptionf("BAD_ARGUMENTS", "External table %.64q has an invalid name, structure or format: %.256s", t.name, t.structure)
 	}
 	if err := s.permit(ctx, parseStatement(create)); err != nil {
 		return err

@@ -12,10 +12,10 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// frames reads what ClickHouse's compression framed: for each frame a checksum
-// of 16 bytes, the method, the size of the rest of the frame from the method on,
-// the size of the data, the data. (ch-go's reader stops at frames of 128 MiB,
-// but its writer puts a whole block into one frame, and ClickHouse takes 1 GiB.)
+// frames reads ClickHouse's compressed frames: a checksum of 16 bytes, the method, the size
+// of the frame from the method on, the size of the data, the data. (ch-go's reader stops at
+// 128 MiB per frame, but its writer puts a whole block into one, and ClickHouse accepts
+// 1 GiB.)
 type frames struct {
 	src   *bufio.Reader
 	frame []byte // as on the wire, from the method on
@@ -55,7 +55,7 @@ func (f *frames) ReadByte() (byte, error) {
 	return f.data[f.pos-1], nil
 }
 
-// rest is how much of the present frame has not been read.
+// rest is the unread bytes of the current frame.
 func (f *frames) rest() int { return len(f.data) - f.pos }
 
 func (f *frames) next() error {
@@ -67,10 +67,10 @@ func (f *frames) next() error {
 	size := binary.LittleEndian.Uint32(head[checksumSize+1:])
 	dataSize := binary.LittleEndian.Uint32(head[checksumSize+5:])
 	if size < frameHeaderSize || size > maxFrame || dataSize == 0 || dataSize > maxFrame {
-		return library.Exceptionf("INCORRECT_DATA", "Compressed frame of %d bytes for %d is not believed", size, dataSize)
+		return library.Exceptionf("INCORRECT_DATA", "Implausible compressed frame: %d bytes for %d", size, dataSize)
 	}
 	f.frame = append(f.frame[:0], head[checksumSize:]...)
-	for uint32(len(f.frame)) < size { // Grows with what really arrives.
+	for uint32(len(f.frame)) < size { // grows with the received data
 		start := len(f.frame)
 		f.frame = append(f.frame, make([]byte, min(size-uint32(start), library.PieceSize))...)
 		if _, err := io.ReadFull(f.src, f.frame[start:]); err != nil {

@@ -23,7 +23,7 @@ type web struct {
 	logins   *logins
 	log      *slog.Logger
 	sessions *sessions
-	ctx      context.Context // ends what runs, also when its request lives on
+	ctx      context.Context // ends running statements, independently of requests
 }
 
 func newWeb(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger) (*http.Server, *sessions) {
@@ -70,7 +70,7 @@ func (w *web) serve(out http.ResponseWriter, in *http.Request) {
 		return
 	}
 	if in.Context().Err() != nil && !answer.sent {
-		panic(http.ErrAbortHandler) // The client is gone.
+		panic(http.ErrAbortHandler) // the client disconnected
 	}
 	exception := library.AsException(err)
 	var tooLarge *http.MaxBytesError
@@ -170,7 +170,7 @@ func (w *web) insert(in *http.Request, s *session, ask *request, answer *answer)
 	if err != nil {
 		return err
 	}
-	defer insertion.Cancel() // The data did not come whole: none of it is stored.
+	defer insertion.Cancel() // incomplete data: none of it is stored
 	buffer := make([]byte, library.PieceSize)
 	for {
 		n, err := fill(ask.data, buffer)
@@ -181,14 +181,13 @@ func (w *web) insert(in *http.Request, s *session, ask *request, answer *answer)
 			break
 		}
 	}
-	// The data is here; whether the client still waits for the answer does not
-	// matter.
+	// The data is complete; the statement no longer depends on the client.
 	answer.done, err = insertion.Finish(w.ctx)
 	return err
 }
 
-// fill reads until buffer is full or the data ends. Unlike io.ReadFull it tells
-// a body that ended from one that was cut off.
+// fill reads until buffer is full or the data ends. Unlike io.ReadFull it distinguishes the
+// end of a body from a truncated one.
 func fill(data io.Reader, buffer []byte) (n int, err error) {
 	for n < len(buffer) && err == nil {
 		var more int
@@ -198,18 +197,17 @@ func fill(data io.Reader, buffer []byte) (n int, err error) {
 	return n, err
 }
 
-// A browser on this machine can send requests here for any web page it shows:
-// an <img> whose address is a statement needs neither script nor click. Reading
-// the answer is what browsers forbid pages, running the statement is not; so
-// what comes from another site is refused, whatever its method.
+// Any web page in a browser on this machine can send requests here: an <img> whose URL is a
+// statement needs no script or click. Browsers keep pages from reading the answer, not from
+// running the statement; so requests of other sites are refused, whatever the method.
 
-// guard keeps out requests that web pages of other sites have made.
+// guard refuses requests of web pages of other sites.
 func (w *web) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		out.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		out.Header().Set("X-Content-Type-Options", "nosniff")
 		if reason := w.foreign(in); reason != "" {
-			w.log.Info("clickhouse: request of another site refused", "client", in.RemoteAddr, "reason", reason)
+			w.log.Info("clickhouse: refused a request of another site", "client", in.RemoteAddr, "reason", reason)
 			http.Error(out, "Code: 497. DB::Exception: "+reason+" (ACCESS_DENIED)", http.StatusForbidden)
 			return
 		}
@@ -220,16 +218,16 @@ func (w *web) guard(next http.Handler) http.Handler {
 // foreign says why a request comes from another site, or "".
 func (w *web) foreign(in *http.Request) string {
 	if !w.cfg.isPrivate() && !isOwnName(in.Host) {
-		// A page whose name resolves to 127.0.0.1 would be as good as local. Where
-		// every user needs a password, such a page still lacks it.
-		return "Host is not this server: without a password it answers to localhost and to addresses only."
+		// A page whose name resolves to 127.0.0.1 would count as local. Where every user
+		// needs a password, the page lacks it.
+		return "Host is not this server: without passwords only localhost and IP addresses are accepted."
 	}
 	switch site := in.Header.Get("Sec-Fetch-Site"); site {
-	case "", "none", "same-origin": // no browser, or a person, or a page of this server
+	case "", "none", "same-origin": // not a browser, or typed in, or a page of this server
 	default:
 		return "Sec-Fetch-Site says that a web page of another site sent this."
 	}
-	// What older browsers send: Origin with all but plain GETs, Referer with those.
+	// Older browsers send Origin, except with plain GETs, which have Referer.
 	for _, header := range []string{"Origin", "Referer"} {
 		for _, value := range in.Header.Values(header) {
 			if from, err := url.Parse(value); err != nil || !strings.EqualFold(from.Host, in.Host) {
@@ -240,7 +238,7 @@ func (w *web) foreign(in *http.Request) string {
 	return ""
 }
 
-// isOwnName tells whether no other machine can have the name of a Host.
+// isOwnName tells whether a Host can only name this machine.
 func isOwnName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -16,9 +16,8 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// streamable are the formats whose documents can be put one after the other,
-// which a result that is streamed block by block consists of. All others are
-// printed whole before they are sent.
+// streamable are the formats whose documents can be concatenated, as a streamed result
+// requires. Others are formatted whole before they are sent.
 var streamable = map[string]bool{
 	"tabseparated": true, "tsv": true, "tabseparatedraw": true, "tsvraw": true, "raw": true,
 	"csv": true, "tskv": true, "jsoneachrow": true, "jsonlines": true, "ndjson": true,
@@ -26,7 +25,7 @@ var streamable = map[string]bool{
 	"rowbinary": true, "native": true, "lineasstring": true, "rawblob": true, "msgpack": true, "null": true,
 }
 
-// contentTypes are found by the beginning of a format's name, the longest first.
+// contentTypes are by prefix of the format's name, the longest first.
 var contentTypes = []struct{ prefix, value string }{
 	{"jsoneachrow", "application/x-ndjson; charset=UTF-8"},
 	{"jsonstringseachrow", "application/x-ndjson; charset=UTF-8"},
@@ -56,8 +55,8 @@ func contentType(format string) string {
 	return "application/octet-stream"
 }
 
-// bufferSize is how much of a result is held back, so that an error in it can
-// still become a status.
+// bufferSize is the part of a result that is held back, so that an error within it can
+// still set the status.
 const bufferSize = 1 << 20
 
 // packer is gzip or zstd.
@@ -66,12 +65,12 @@ type packer interface {
 	Close() error
 }
 
-// answer is what goes back over HTTP.
+// answer is a response over HTTP.
 type answer struct {
 	out      http.ResponseWriter
 	started  time.Time
 	id       string
-	tag      string // tells an exception in the middle of a result from what the result may say
+	tag      string // distinguishes an exception within a result from its data
 	format   string
 	timezone string
 	done     library.Stats
@@ -80,7 +79,7 @@ type answer struct {
 	encoding string // gzip, zstd or none
 	framed   bool   // compress=1: ClickHouse's own compression
 	held     []byte
-	sent     bool // status and headers
+	sent     bool // status and headers are sent
 	to       io.Writer
 	packer   packer // nil: none
 }
@@ -104,7 +103,7 @@ func newAnswer(out http.ResponseWriter, in *http.Request, started time.Time) *an
 
 func (a *answer) header() http.Header { return a.out.Header() }
 
-// write takes a piece of the result.
+// write appends to the result.
 func (a *answer) write(chunk []byte) error {
 	if !a.sent && (a.hold || len(a.held)+len(chunk) <= bufferSize) {
 		a.held = append(a.held, chunk...)
@@ -117,7 +116,7 @@ func (a *answer) write(chunk []byte) error {
 	return err
 }
 
-// finish sends what is left.
+// finish sends the rest.
 func (a *answer) finish() error {
 	if err := a.begin(http.StatusOK); err != nil {
 		return err
@@ -128,8 +127,8 @@ func (a *answer) finish() error {
 	return nil
 }
 
-// begin sends status, headers and what was held back. The summary is of what is
-// known by then: everything, if the result fits the buffer.
+// begin sends status, headers, and the buffered result. The summary covers the work so far:
+// all of it, if the result fits the buffer.
 func (a *answer) begin(status int) error {
 	if a.sent {
 		return nil
@@ -170,14 +169,14 @@ func (a *answer) begin(status int) error {
 	return err
 }
 
-// fail tells of an error: with a status, if nothing was sent yet, or else by
-// breaking the answer off, so that no client takes it for complete.
+// fail reports an error: by status if nothing was sent yet, else by aborting the response,
+// so that no client takes it for complete.
 func (a *answer) fail(exception *library.Exception, version string) {
 	text := fmt.Sprintf("Code: %d. %s (version %s)\n", exception.Code, exception.Message, version)
 	if a.sent {
 		fmt.Fprintf(a.to, "\r\n__exception__\r\n%s\r\n%s%d %[1]s\r\n__exception__\r\n", a.tag, text, len(text)-1)
 		if a.packer != nil {
-			a.packer.Flush() // Not Close: it is not complete.
+			a.packer.Flush() // not Close: it is incomplete
 		}
 		http.NewResponseController(a.out).Flush()
 		panic(http.ErrAbortHandler)
@@ -192,7 +191,7 @@ func (a *answer) fail(exception *library.Exception, version string) {
 	io.WriteString(a.out, text)
 }
 
-// summary is the value of X-ClickHouse-Summary. Its numbers are texts.
+// summary is the value of X-ClickHouse-Summary. Its numbers are strings.
 func (a *answer) summary() string {
 	d := a.done
 	return fmt.Sprintf(`{"read_rows":"%d","read_bytes":"%d","written_rows":"%d","written_bytes":"%d",`+

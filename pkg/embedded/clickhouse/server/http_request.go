@@ -21,7 +21,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// request is a statement as it came over HTTP.
+// request is a statement received over HTTP.
 type request struct {
 	id       string
 	database string
@@ -30,19 +30,19 @@ type request struct {
 	data     io.Reader // of an INSERT
 	settings []setting
 	params   []setting // values for {name:Type}
-	external externals // tables that came along, as files of a form
+	external externals // external tables, as files of a form
 
-	sessionTime  time.Duration // that the session is kept after the request
-	sessionCheck bool          // it must be there already
+	sessionTime  time.Duration // lifetime of the session after the request
+	sessionCheck bool          // the session must exist
 
-	readonly bool   // GET must not change anything
-	session  string // id of a session that lasts, or ""
-	revision int    // of the native protocol, in which a result in the format Native is framed; 0: not at all
+	readonly bool   // of a GET
+	session  string // id of a persistent session, or ""
+	revision int    // of the native protocol, for results in FORMAT Native; 0: none
 }
 
 const defaultFormat = "TabSeparated"
 
-// notSettings are the query parameters that are no settings.
+// notSettings are the query parameters other than settings.
 var notSettings = map[string]bool{
 	"query": true, "database": true, "session_id": true, "default_format": true, "query_id": true,
 	"user": true, "password": true, "compress": true, "decompress": true,
@@ -50,8 +50,7 @@ var notSettings = map[string]bool{
 	"session_timeout": true, "session_check": true, "client_protocol_version": true,
 }
 
-// peekSize is how much of a body is looked at to find where the data of an
-// INSERT begins.
+// peekSize bounds the part of a body that is searched for the start of an INSERT's data.
 const peekSize = 1 << 20
 
 func readRequest(in *http.Request, who user) (*request, error) {
@@ -89,7 +88,7 @@ func readRequest(in *http.Request, who user) (*request, error) {
 	return r, r.read(query, body)
 }
 
-// add notes a setting, or the value of a {name:Type}.
+// add adds a setting, or the value of a {name:Type}.
 func (r *request) add(name, value string) {
 	if notSettings[name] {
 		return
@@ -104,9 +103,8 @@ func (r *request) add(name, value string) {
 // maxField bounds a field of a form.
 const maxField = 1 << 20
 
-// readForm reads a form: parameters and settings, the rest of the statement, and files,
-// each of which is an external table; NAME_structure or NAME_types, and NAME_format, say
-// what is in it.
+// readForm reads a form: parameters, settings, the rest of the statement, and files, each an
+// external table described by NAME_structure or NAME_types, and NAME_format.
 func (r *request) readForm(in *http.Request, who user) (query string, err error) {
 	form, err := in.MultipartReader()
 	if err != nil {
@@ -149,8 +147,7 @@ func (r *request) readForm(in *http.Request, who user) (query string, err error)
 	}
 }
 
-// read finds the statement: in the query parameter, in the body, or begun in one
-// and continued in the other.
+// read finds the statement: in the query parameter, in the body, or split between both.
 func (r *request) read(query string, body *bufio.Reader) error {
 	if query != "" {
 		r.stmt = parseStatement(query)
@@ -185,10 +182,10 @@ func (r *request) read(query string, body *bufio.Reader) error {
 	return r.stmt.check()
 }
 
-// prepare makes the session what the request asks for.
+// prepare applies the request's settings to the session.
 func (r *request) prepare(ctx context.Context, s *session) error {
 	settings := r.external.described(r.settings)
-	if r.readonly && r.session == "" { // No SET takes it back, so a session that lasts relies on permit.
+	if r.readonly && r.session == "" { // no SET reverts it, so permit protects persistent sessions
 		settings = append(settings, setting{name: "readonly", value: "2"})
 	}
 	for _, p := range r.params {
@@ -199,12 +196,11 @@ func (r *request) prepare(ctx context.Context, s *session) error {
 	return s.apply(ctx, settings)
 }
 
-// maxExpressions is how much data in the format Values is looked at.
+// maxExpressions bounds the inspected data in FORMAT Values.
 const maxExpressions = 1 << 20
 
-// inspectValues looks at data in the format Values, which may be expressions:
-// they must not leave the database either. Data that is too long to be looked at
-// must be values alone.
+// inspectValues inspects data in FORMAT Values, whose expressions must not access files or
+// addresses either. Data beyond maxExpressions must be plain values.
 func (r *request) inspectValues(ctx context.Context, s *session) error {
 	if s.engine.allowFiles {
 		return nil
@@ -226,7 +222,7 @@ func isName(name string) bool {
 	return t.kind == tokenWord && t.start == 0 && t.end == len(name)
 }
 
-// decoded is the body without its compression.
+// decoded is the decompressed body.
 func decoded(in *http.Request, values url.Values) (*bufio.Reader, error) {
 	var body io.Reader = in.Body
 	switch encoding := strings.ToLower(in.Header.Get("Content-Encoding")); encoding {
@@ -242,7 +238,7 @@ func decoded(in *http.Request, values url.Values) (*bufio.Reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		context.AfterFunc(in.Context(), unzip.Close) // The context ends with the request.
+		context.AfterFunc(in.Context(), unzip.Close) // the context ends with the request
 		body = unzip
 	case "lz4":
 		body = lz4.NewReader(body)
@@ -256,7 +252,7 @@ func decoded(in *http.Request, values url.Values) (*bufio.Reader, error) {
 	return buffered, nil
 }
 
-// authenticate finds the user, in the three forms ClickHouse takes.
+// authenticate finds the user, in the three forms of ClickHouse.
 func (w *web) authenticate(in *http.Request, answer *answer) (user, error) {
 	name, password, given := "", "", false
 	values := in.URL.Query()

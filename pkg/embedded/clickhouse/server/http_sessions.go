@@ -13,11 +13,11 @@ import (
 const (
 	defaultSessionTime = 60 * time.Second
 	maxSessionTime     = time.Hour
-	maxSessions        = 256 // that HTTP keeps at a time: each holds an engine connection
+	maxSessions        = 256 // persistent sessions at a time: each holds an engine connection
 )
 
-// sessions are those of HTTP that have an id: they keep settings, the current
-// database and temporary tables from request to request.
+// sessions are the sessions with an id over HTTP: they keep settings, the current database,
+// and temporary tables between requests.
 type sessions struct {
 	mu   sync.Mutex
 	kept map[sessionKey]*keptSession
@@ -34,8 +34,7 @@ type keptSession struct {
 
 func newSessions() *sessions { return &sessions{kept: map[sessionKey]*keptSession{}} }
 
-// take gives the session of a request, and what gives it back. Without an id it
-// is one of its own.
+// take returns the session of a request and its release. Without an id it is a new one.
 func (k *sessions) take(ctx context.Context, e *engine, ask *request, who user) (*session, func(), error) {
 	if ask.session == "" {
 		s, err := newSession(ctx, e, ask.database, who, ask.readonly)
@@ -94,7 +93,7 @@ func (k *sessions) take(ctx context.Context, e *engine, ask *request, who user) 
 	return kept.session, giveBack, nil
 }
 
-// expire forgets a session that was not asked for in time.
+// expire closes a session after its timeout.
 func (k *sessions) expire(key sessionKey, kept *keptSession) {
 	k.mu.Lock()
 	if kept.busy || k.kept[key] != kept {
@@ -106,7 +105,7 @@ func (k *sessions) expire(key sessionKey, kept *keptSession) {
 	kept.session.close()
 }
 
-// close closes all sessions. No request runs any more.
+// close closes all sessions, after the last request
 func (k *sessions) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,7 +117,7 @@ func (k *sessions) close() {
 	}
 }
 
-// readSession reads what a request says of its session.
+// readSession reads the session parameters of a request.
 func (r *request) readSession(values url.Values) error {
 	r.session = values.Get("session_id")
 	r.sessionCheck = values.Get("session_check") == "1"

@@ -7,21 +7,21 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// layout knows how the values of a type lie in a native block, so that the end
-// of a block can be found. A column is its prefix, then its data.
+// layout is the layout of a type's values in a native block, which locates the end of a
+// block. A column is a prefix followed by data.
 type layout interface {
 	prefix(b *blockReader) error
 	data(b *blockReader, rows uint64) error
 }
 
 type (
-	fixed          uint64              // so many bytes a value
+	fixed          uint64              // bytes per value
 	text           struct{}            // length, bytes
-	nullable       struct{ of layout } // a byte a value, then the values
-	array          struct{ of layout } // an end offset a value, then the elements
+	nullable       struct{ of layout } // a byte per value, then the values
+	array          struct{ of layout } // an end offset per value, then the elements
 	tuple          struct{ of []layout }
-	lowCardinality struct{ of layout }   // a dictionary, then an index into it a value
-	variant        struct{ of []layout } // a byte a value that says of which type it is, then the values of each type
+	lowCardinality struct{ of layout }   // a dictionary, then an index per value
+	variant        struct{ of []layout } // a type byte per value, then the values of each type
 )
 
 // sizes are the types whose values all have the same size, in bytes.
@@ -34,7 +34,7 @@ var sizes = map[string]fixed{
 	"Int256": 32, "UInt256": 32, "Decimal256": 32,
 }
 
-// shorthands are types that are another one under a name of their own.
+// shorthands are aliases of types.
 var shorthands = map[string]string{
 	"Point":           "Tuple(Float64, Float64)",
 	"Ring":            "Array(Point)",
@@ -46,15 +46,15 @@ var shorthands = map[string]string{
 
 const maxTypeDepth = 32
 
-// parseLayout reads a type as ClickHouse writes it. Types whose values have no
-// simple layout (JSON, Dynamic, AggregateFunction) are an Exception.
+// parseLayout parses a type in ClickHouse's notation. Types without a simple layout (JSON,
+// Dynamic, AggregateFunction) are an Exception.
 func parseLayout(name string) (layout, error) { return parseLayoutAt(name, maxTypeDepth) }
 
 func parseLayoutAt(name string, depth int) (layout, error) {
 	name = strings.TrimSpace(name)
 	family, args, ok := splitType(name)
 	if !ok || depth == 0 {
-		return nil, library.Exceptionf("INCORRECT_DATA", "Type %.100q is not understood", name)
+		return nil, library.Exceptionf("INCORRECT_DATA", "Type %.100q is not supported", name)
 	}
 	if size, ok := sizes[family]; ok {
 		return size, nil
@@ -89,7 +89,7 @@ func parseLayoutAt(name string, depth int) (layout, error) {
 	case "LowCardinality":
 		inner, err := of(0)
 		if null, ok := inner.(nullable); ok {
-			inner = null.of // A dictionary marks NULL by its place, not by a byte.
+			inner = null.of // a dictionary marks NULL by its position
 		}
 		return lowCardinality{inner}, err
 	case "Map":
@@ -112,7 +112,7 @@ func parseLayoutAt(name string, depth int) (layout, error) {
 
 func parseTuple(elements []string, depth int) (layout, error) {
 	if len(elements) == 0 {
-		return fixed(1), nil // A Tuple() is a byte a value.
+		return fixed(1), nil // a Tuple() is a byte per value
 	}
 	row := tuple{of: make([]layout, len(elements))}
 	for i, element := range elements {
@@ -154,8 +154,7 @@ func parseDecimal(name string, args []string) (layout, error) {
 	return nil, library.Exceptionf("INCORRECT_DATA", "Type %.100q has no usable precision", name)
 }
 
-// splitType splits "Family(arg, arg)" at the commas outside of parentheses and
-// quotes.
+// splitType splits "Family(arg, arg)" at commas outside parentheses and quotes.
 func splitType(name string) (family string, args []string, ok bool) {
 	open := strings.IndexByte(name, '(')
 	if open < 0 {
@@ -264,7 +263,7 @@ func (v variant) prefix(b *blockReader) error {
 		return err
 	}
 	if mode != 0 {
-		return library.Exceptionf("INCORRECT_DATA", "Variant serialization %d is not known", mode)
+		return library.Exceptionf("INCORRECT_DATA", "Unknown Variant serialization %d", mode)
 	}
 	return tuple(v).prefix(b)
 }
@@ -294,7 +293,7 @@ func (v variant) data(b *blockReader, rows uint64) error {
 func (lowCardinality) prefix(b *blockReader) error {
 	version, err := b.uint64()
 	if err == nil && version != 1 {
-		err = library.Exceptionf("INCORRECT_DATA", "LowCardinality serialization %d is not known", version)
+		err = library.Exceptionf("INCORRECT_DATA", "Unknown LowCardinality serialization %d", version)
 	}
 	return err
 }
@@ -312,7 +311,7 @@ func (l lowCardinality) data(b *blockReader, rows uint64) error {
 			return err
 		}
 		if flags&indexTypeMask > 3 || flags&globalDictBit != 0 || flags&dictionaryBits == 0 {
-			return library.Exceptionf("INCORRECT_DATA", "LowCardinality flags %#x are not understood", flags)
+			return library.Exceptionf("INCORRECT_DATA", "Unknown LowCardinality flags %#x", flags)
 		}
 		keys, err := b.uint64()
 		if err != nil {

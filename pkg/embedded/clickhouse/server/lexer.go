@@ -22,15 +22,14 @@ type token struct {
 	start, end int // in the statement's text
 }
 
-// lexer splits a statement's text into tokens exactly as ClickHouse's Lexer.cpp
-// does, errors included: what is found in the tokens is relied on to tell who
-// may run the statement, so no text may hide something from one that the other
-// sees. It never fails: what ClickHouse would refuse becomes some token, and
-// ClickHouse refuses it later.
+// lexer splits a statement into tokens exactly as ClickHouse's Lexer.cpp does, errors
+// included: permissions depend on the tokens, so no text may look different to the two. It
+// never fails: what ClickHouse would refuse becomes some token, and ClickHouse refuses it
+// later.
 type lexer struct {
 	text string
 	pos  int
-	last byte // what the token before was: its mark, or 'a' for a word, a name or a number; a dot is read by it
+	last byte // of the token before: its mark, or 'a' for a word, name or number; decides how a dot is read
 }
 
 // next returns the next token, skipping white space and comments.
@@ -91,7 +90,7 @@ func (l *lexer) next() token {
 	return token{kind: kind, start: start, end: l.pos}
 }
 
-// skip moves over white space and comments.
+// skip skips white space and comments.
 func (l *lexer) skip() {
 	for l.pos < len(l.text) {
 		rest := l.text[l.pos:]
@@ -119,7 +118,7 @@ func (l *lexer) lineEnd(from int) int {
 	return len(l.text)
 }
 
-// commentEnd is the end of a comment, in which there may be others.
+// commentEnd is the end of a comment, perhaps with nested ones.
 func (l *lexer) commentEnd(from int) int {
 	for depth := 1; from+2 <= len(l.text); {
 		switch l.text[from : from+2] {
@@ -175,7 +174,7 @@ func (l *lexer) number(start int) int {
 	return l.scan(l.exponent(at, marks), isWordByte)
 }
 
-// digits is the end of digits, between which there may be underscores.
+// digits is the end of digits, perhaps with underscores between them.
 func (l *lexer) digits(from int, is func(byte) bool) int {
 	for at := from; ; at++ {
 		if at == len(l.text) {
@@ -201,7 +200,7 @@ func (l *lexer) exponent(at int, marks string) int {
 	return l.digits(at, isDigit)
 }
 
-// binary is the end of x'…' or b'…', in which nothing is escaped.
+// binary is the end of x'…' or b'…', which has no escapes.
 func (l *lexer) binary(start int) int {
 	is := func(b byte) bool { return b == '0' || b == '1' }
 	if b := l.text[start]; b == 'x' || b == 'X' {
@@ -231,7 +230,7 @@ func (l *lexer) quoted(start int, quote byte) int {
 	return len(l.text)
 }
 
-// heredoc returns the end of the $tag$text$tag$ at start, or 0 if it is none.
+// heredoc returns the end of the $tag$text$tag$ at start, or 0.
 func (l *lexer) heredoc(start int) int {
 	tagEnd := strings.IndexByte(l.text[start+1:], '$')
 	if tagEnd < 0 {
@@ -256,7 +255,7 @@ func isWordByte(b byte) bool {
 	return b == '_' || isDigit(b) || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
 }
 
-// isWideSpace tells the spaces beyond ASCII that ClickHouse skips.
+// isWideSpace tells whether ClickHouse skips a space beyond ASCII.
 func isWideSpace(r rune) bool {
 	switch r {
 	case 0x85, 0xA0, 0x180E, 0x2028, 0x2029, 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF:
@@ -265,7 +264,7 @@ func isWideSpace(r rune) bool {
 	return 0x2000 <= r && r <= 0x200D
 }
 
-// nameOf is what a word, a quoted name or a text says, without quotes and escapes.
+// nameOf is a word, quoted name, or text without quotes and escapes.
 func nameOf(text string, t token) string {
 	raw := text[t.start:t.end]
 	if t.kind == tokenWord || len(raw) < 2 {
@@ -279,7 +278,7 @@ func nameOf(text string, t token) string {
 	return unescape(raw[1:], raw[0])
 }
 
-// unescape undoes the escapes of a quoted text up to its closing quote.
+// unescape decodes a quoted text up to its closing quote.
 func unescape(raw string, quote byte) string {
 	var out bytes.Buffer
 	for at := 0; at < len(raw); at++ {

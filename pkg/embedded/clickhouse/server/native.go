@@ -31,11 +31,11 @@ type native struct {
 	logins *logins
 	log    *slog.Logger
 
-	buffers sync.Pool // *[]byte, for blocks; of memory that was used before
+	buffers sync.Pool // *[]byte, buffers of blocks, reused
 
 	mu       sync.Mutex
 	clients  map[*client]struct{}
-	known    int // of clients: those that have logged in
+	known    int // logged-in clients
 	readers  int // of these: analysts and modellers
 	stopping bool
 	done     sync.WaitGroup
@@ -45,8 +45,7 @@ func newNative(cfg Config, e *engine, l *logins, log *slog.Logger) *native {
 	return &native{cfg: cfg, engine: e, logins: l, log: log, clients: map[*client]struct{}{}}
 }
 
-// serve accepts clients until the listener is closed. What their statements do
-// ends with ctx.
+// serve accepts clients until the listener is closed. Their statements end with ctx.
 func (n *native) serve(ctx context.Context, listener *accept.Listener) error {
 	for {
 		socket, err := listener.Accept()
@@ -87,8 +86,8 @@ func (n *native) remove(c *client) {
 	n.done.Done()
 }
 
-// admit counts a client that has logged in, and reports whether there is a session for it:
-// where there are other users, analysts have half of them.
+// admit counts a logged-in client, and tells whether a session is free for it: with other
+// users, analysts have half of them.
 func (n *native) admit(c *client, as role) (most int, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -103,7 +102,7 @@ func (n *native) admit(c *client, as role) (most int, ok bool) {
 	return n.cfg.Sessions, true
 }
 
-// count counts a client that has logged in. Under the lock.
+// count counts a logged-in client. It needs the lock.
 func (n *native) count(c *client, by int) {
 	if c.as == "" {
 		return
@@ -114,8 +113,7 @@ func (n *native) count(c *client, by int) {
 	}
 }
 
-// drain lets no client begin another statement, and returns when the last one
-// has gone.
+// drain lets no client start another statement, and returns when the last one has ended.
 func (n *native) drain() {
 	n.mu.Lock()
 	n.stopping = true
@@ -126,8 +124,8 @@ func (n *native) drain() {
 	n.done.Wait()
 }
 
-// client is one client on the native protocol. Only serve's goroutine reads and
-// writes its packets, but for the watch during a statement.
+// client is one client of the native protocol. Only serve's goroutine reads and writes its
+// packets, except for watch and progress during a statement.
 type client struct {
 	server   *native
 	listener *accept.Listener
@@ -135,25 +133,25 @@ type client struct {
 	log      *slog.Logger
 
 	in       wire
-	out      proto.Buffer // gathers packets until flush
-	sending  sync.Mutex   // held for a packet while a statement runs: its progress is told beside it
+	out      proto.Buffer // buffers packets until flush
+	sending  sync.Mutex   // held per packet while a statement runs, since its progress is sent concurrently
 	as       role         // once it has logged in
 	revision int
 	begun    time.Time        // of the statement
-	told     library.Progress // of it
+	told     library.Progress // of the statement, as sent
 	session  *session
 	blocks   blockReader
-	frames   *frames          // in, when the client compresses
-	packer   *compress.Writer // out, when the client asks for compression
+	frames   *frames          // of input, if the client compresses
+	packer   *compress.Writer // of output, if the client asks for compression
 	packing  compress.Method
-	broken   bool // a packet could not be read: where the next one begins is not known
+	broken   bool // a packet could not be read, so the start of the next is unknown
 
 	mu      sync.Mutex
-	busy    bool // inside of a packet; idle, a stop may close the socket
+	busy    bool // within a packet; a stop closes the socket of an idle client
 	leaving bool
 }
 
-// leave makes the client go: at once if it is idle, after its statement if not.
+// leave disconnects the client: at once if idle, else after its statement.
 func (c *client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +161,7 @@ func (c *client) leave() {
 	}
 }
 
-// enter notes that a packet has begun or ended. It reports false when the client
-// has to go.
+// enter records the start or end of a packet. It is false if the client must disconnect.
 func (c *client) enter(busy bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +171,7 @@ func (c *client) enter(busy bool) bool {
 
 func (c *client) serve(ctx context.Context) {
 	defer func() {
-		if crash := recover(); crash != nil { // One client must not take the engine along.
+		if crash := recover(); crash != nil { // one client must not crash the engine
 			c.log.Error("clickhouse: a native connection crashed", "panic", crash, "stack", string(debug.Stack()))
 		}
 		if c.session != nil {
@@ -182,7 +179,7 @@ func (c *client) serve(ctx context.Context) {
 		}
 		c.socket.Close()
 	}()
-	stop := context.AfterFunc(ctx, func() { c.socket.SetReadDeadline(time.Unix(1, 0)) }) // Wakes an INSERT that waits for data.
+	stop := context.AfterFunc(ctx, func() { c.socket.SetReadDeadline(time.Unix(1, 0)) }) // wakes an INSERT that waits for data
 	defer stop()
 	c.in = wire{bufio.NewReaderSize(c.socket, readBuffer)}
 	c.blocks.max = uint64(c.server.cfg.MaxBlock)
@@ -205,7 +202,7 @@ func (c *client) serve(ctx context.Context) {
 	}
 }
 
-// refuse tells the client, if it still listens, why its connection ends.
+// refuse sends the client the reason for ending its connection.
 func (c *client) refuse(err error) {
 	var exception *library.Exception
 	if !errors.As(err, &exception) {
@@ -214,10 +211,10 @@ func (c *client) refuse(err error) {
 	}
 	c.log.Info("clickhouse: native connection refused", "code", exception.Code, "reason", exception.Message)
 	c.exception(exception)
-	_ = c.flush() // The client is gone either way.
+	_ = c.flush() // the connection ends either way
 }
 
-// greet reads the hello, checks the user, and opens the session.
+// greet reads the hello, authenticates the user, and opens the session.
 func (c *client) greet(ctx context.Context) error {
 	c.socket.SetReadDeadline(time.Now().Add(helloTimeout))
 	h, err := c.in.hello()
@@ -237,12 +234,12 @@ func (c *client) greet(ctx context.Context) error {
 	if most, ok := c.server.admit(c, who.Role); !ok {
 		return library.Exceptionf("TOO_MANY_SIMULTANEOUS_QUERIES", "Too many connections. Maximum: %d", most)
 	}
-	c.listener.State(c.socket, http.StateActive) // It makes no place for others.
+	c.listener.State(c.socket, http.StateActive) // not evicted in favour of others
 	release, err := c.server.engine.slot(ctx, who.Role, waitForSlot)
 	if err != nil {
 		return err
 	}
-	defer release() // An idle session holds none.
+	defer release() // an idle session holds no slot
 	if c.session, err = newSession(ctx, c.server.engine, h.database, who, false); err != nil {
 		return err
 	}
@@ -262,7 +259,7 @@ func (c *client) greet(ctx context.Context) error {
 	return err
 }
 
-// packet answers one packet. An error ends the connection.
+// packet handles one packet. An error ends the connection.
 func (c *client) packet(ctx context.Context, packet byte) error {
 	switch packet {
 	case packetPing:
@@ -274,12 +271,12 @@ func (c *client) packet(ctx context.Context, packet byte) error {
 			return err
 		}
 		return c.answer(ctx, q)
-	case packetData: // The rest of an INSERT that has already failed.
+	case packetData: // the rest of a failed INSERT
 		_, err := c.readBlock()
 		return err
 	case packetTables:
 		return c.tables(ctx)
-	case packetCancel: // Of a statement that is already over.
+	case packetCancel: // of a statement that has ended
 		return nil
 	default:
 		return library.Exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Unknown packet %d from client", packet)

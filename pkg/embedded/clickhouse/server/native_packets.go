@@ -29,22 +29,22 @@ func (c *client) readBlock() (read block, err error) {
 	return read, nil
 }
 
-// exception tells the client of an error.
+// exception sends an exception.
 func (c *client) exception(err *library.Exception) {
 	proto.ServerCodeException.Encode(&c.out)
 	answer := proto.Exception{Code: proto.Error(err.Code), Name: "DB::Exception", Message: err.Message}
 	answer.EncodeAware(&c.out, c.revision)
 }
 
-// flush sends what is gathered. A client that does not read blocks it, and with
-// it its own statement, but no other.
+// flush sends the buffered packets. A client that does not read blocks only its own
+// statement.
 func (c *client) flush() error {
 	_, err := c.socket.Write(c.out.Buf)
 	c.out.Reset()
 	return err
 }
 
-// data sends a block of rows: what FORMAT Native prints of it.
+// data sends a block of rows in FORMAT Native.
 func (c *client) data(q query, body []byte) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -66,7 +66,7 @@ func (c *client) data(q query, body []byte) error {
 	return err
 }
 
-// Write sends bytes behind those that are gathered.
+// Write sends bytes after the buffered ones.
 func (c *client) Write(b []byte) (int, error) {
 	c.out.Buf = append(c.out.Buf, b...)
 	return len(b), c.flush()
@@ -87,11 +87,11 @@ func (c *client) header(q query, columns []column) error {
 	return c.data(q, body.Buf)
 }
 
-// eventsInInsert is the revision from which clients wait for profile events
-// after each block they insert, and after the end of them.
+// eventsInInsert is the revision from which clients expect profile events after each
+// inserted block, and at the end.
 const eventsInInsert proto.Feature = 54456
 
-// profileEvents sends a block without any, as servers that have nothing to tell.
+// profileEvents sends an empty block of profile events.
 func (c *client) profileEvents() error {
 	if !eventsInInsert.In(c.revision) {
 		return nil
@@ -104,7 +104,7 @@ func (c *client) profileEvents() error {
 	return c.flush()
 }
 
-// compression prepares both directions for a statement.
+// compression sets up both directions for a statement.
 func (c *client) compression(q query) {
 	c.blocks.src = c.in.Reader
 	if !q.compressed {
@@ -130,18 +130,17 @@ func (c *client) compression(q query) {
 	}
 }
 
-var errGone = fmt.Errorf("the client went away: %w", io.ErrUnexpectedEOF)
+var errGone = fmt.Errorf("the client disconnected: %w", io.ErrUnexpectedEOF)
 
-// The library says nothing of a statement while it runs. system.processes does:
-// a client hears of a statement that takes longer than a moment, less and less
-// often.
+// The library reports no progress of a statement, but system.processes does. A statement
+// that takes longer than a moment reports it, at growing intervals.
 const (
 	firstProgress = 300 * time.Millisecond
 	restProgress  = 2 * time.Second
 )
 
-// tellProgress tells the client how far its statement is, until the function it
-// returns is called, which returns what was told.
+// tellProgress sends the progress of the statement until stop is called, which returns the
+// progress sent.
 func (c *client) tellProgress(ctx context.Context) (stop func() library.Progress) {
 	ctx, cancel := context.WithCancel(ctx)
 	result := make(chan library.Progress, 1)
@@ -163,7 +162,7 @@ func (c *client) tellProgress(ctx context.Context) (stop func() library.Progress
 				more.TotalRows = now.Total - told.Total
 			}
 			if err := c.progress(more); err != nil {
-				return // The statement itself finds out that the client is gone.
+				return // the statement notices the disconnect itself
 			}
 			told = library.Progress{Rows: now.Rows, Bytes: max(now.Bytes, told.Bytes), Total: max(now.Total, told.Total)}
 		}

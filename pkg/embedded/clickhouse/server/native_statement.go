@@ -12,8 +12,8 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// answer runs a statement and sends what comes of it. An error ends the
-// connection; an exception of the statement does not.
+// answer runs a statement and sends its result. An error ends the connection; an exception
+// of the statement does not.
 func (c *client) answer(ctx context.Context, q query) error {
 	c.begun = time.Now()
 	c.compression(q)
@@ -44,16 +44,15 @@ func (c *client) answer(ctx context.Context, q query) error {
 	return c.flush()
 }
 
-// externalTables reads the tables a client sends along with a statement, which
-// end with an empty block. They come before the client listens, so all of them are
-// read, also those that its user may not send.
+// externalTables reads the external tables of a statement, up to an empty block. Clients
+// read no answer before, so it reads all of them, even refused ones.
 func (c *client) externalTables() (some externals, err error) {
 	for {
 		packet, err := c.in.ReadByte()
 		if err != nil {
 			return some, unexpectedEnd(err)
 		}
-		if packet == packetScalar { // None is used: whole queries are of one shard.
+		if packet == packetScalar { // unused: whole queries are of one shard
 			if _, err := c.readBlock(); err != nil {
 				return some, err
 			}
@@ -70,7 +69,7 @@ func (c *client) externalTables() (some externals, err error) {
 	}
 }
 
-// inSlot runs a statement when its turn has come.
+// inSlot runs a statement once it has a slot.
 func (c *client) inSlot(ctx context.Context, q query, external []externalTable) (library.Stats, error) {
 	release, err := c.server.engine.slot(ctx, c.session.user.Role, waitForSlot)
 	if err != nil {
@@ -95,7 +94,7 @@ func (c *client) statement(ctx context.Context, q query) (library.Stats, error) 
 	if err := c.session.apply(ctx, q.settings); err != nil {
 		return library.Stats{}, err
 	}
-	for _, p := range q.params { // Its value came as ClickHouse quotes texts.
+	for _, p := range q.params { // the value is quoted as in ClickHouse
 		value := p.value
 		if strings.HasPrefix(value, "'") {
 			value = unescape(value[1:], '\'')
@@ -126,9 +125,8 @@ func (c *client) statement(ctx context.Context, q query) (library.Stats, error) 
 	return done, err
 }
 
-// rows runs a statement that brings its own data, and sends its result: first the
-// columns, in a block without rows, as servers do and some clients rely on, then
-// the blocks.
+// rows runs a statement without client data and sends its result: first an empty block with
+// the columns, as servers do and some clients require, then the blocks.
 func (c *client) rows(ctx context.Context, q query, stmt statement) (library.Stats, error) {
 	sql := stmt.text
 	if stmt.insert == nil {
@@ -152,11 +150,11 @@ func (c *client) rows(ctx context.Context, q query, stmt statement) (library.Sta
 	return c.session.conn.Run(ctx, sql, "Native", out.many)
 }
 
-// summary sends what a statement has done.
+// summary sends the profile of a statement.
 func (c *client) summary(done library.Stats) {
 	if done.ResultRows > 0 {
 		profile := proto.Profile{Rows: done.ResultRows, Blocks: done.Blocks, Bytes: done.ResultBytes}
-		profile.EncodeAware(&c.out, c.revision) // Writes its code too, unlike the others.
+		profile.EncodeAware(&c.out, c.revision) // writes its code too, unlike the others
 	}
 	proto.ServerCodeProgress.Encode(&c.out)
 	progress := proto.Progress{
@@ -177,7 +175,7 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (library.Stats,
 	if err != nil {
 		return library.Stats{}, err
 	}
-	defer insertion.Cancel() // The client went away, or cancelled: nothing is stored.
+	defer insertion.Cancel() // after a disconnect or cancel nothing is stored
 	if err := c.header(q, columns); err != nil {
 		return library.Stats{}, err
 	}
@@ -200,7 +198,7 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (library.Stats,
 		if err != nil {
 			return library.Stats{}, err
 		}
-		// Only whole blocks are handed on, so an end in the middle of one leaves no part of it.
+		// only whole blocks are passed on, so a truncated one leaves no rows
 		end := read.isEnd()
 		if !end {
 			whole = read.rows == 0 || insertion.Append(read.body)
@@ -212,12 +210,12 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (library.Stats,
 			break
 		}
 	}
-	// From here on a client that goes away changes nothing: it cannot know whether
-	// its data is stored, and will repeat it. Only an explicit Cancel kills.
+	// From here on a disconnect changes nothing: the client cannot know whether its data
+	// is stored, and retries. Only an explicit Cancel kills.
 	watched, stop := c.watch(ctx, false)
 	done, err := insertion.Finish(watched)
 	if err == nil && !whole {
-		err = library.Exceptionf("CANNOT_READ_ALL_DATA", "The engine took only a part of the data")
+		err = library.Exceptionf("CANNOT_READ_ALL_DATA", "The engine accepted only a part of the data")
 	}
 	if gone := stop(); gone != nil && err == nil {
 		err = gone
@@ -225,8 +223,8 @@ func (c *client) insert(ctx context.Context, q query, i *insert) (library.Stats,
 	return done, err
 }
 
-// lendBuffer gives the client a large buffer for the blocks of an INSERT, if
-// one is at hand, and returns what takes it back: an idle client keeps none.
+// lendBuffer lends the client a large buffer for the blocks of an INSERT, if one is free:
+// an idle client keeps none.
 func (c *client) lendBuffer() (takeBack func()) {
 	const large = 8 << 20
 	if lent, ok := c.server.buffers.Get().(*[]byte); ok {
@@ -240,9 +238,9 @@ func (c *client) lendBuffer() (takeBack func()) {
 	}
 }
 
-// watch reads what the client sends while its statement runs: a Cancel ends the
-// context it returns, and so does, if endWithClient, that the client goes away.
-// The function it returns ends the watch; its error says that the client is gone.
+// watch reads packets while a statement runs: a Cancel ends the returned context, and so
+// does, if endWithClient, a disconnect. The returned function ends the watch; its error means
+// that the client disconnected.
 func (c *client) watch(ctx context.Context, endWithClient bool) (context.Context, func() error) {
 	watched, cancel := context.WithCancel(ctx)
 	result := make(chan error, 1)
@@ -250,7 +248,7 @@ func (c *client) watch(ctx context.Context, endWithClient bool) (context.Context
 		result <- func() error {
 			next, err := c.in.Peek(1)
 			switch {
-			case errors.Is(err, os.ErrDeadlineExceeded): // by stop
+			case errors.Is(err, os.ErrDeadlineExceeded): // set by stop
 				return nil
 			case err != nil:
 				if endWithClient {
@@ -261,7 +259,7 @@ func (c *client) watch(ctx context.Context, endWithClient bool) (context.Context
 				c.in.Discard(1)
 				cancel()
 			}
-			return nil // Whatever else it is comes after the statement.
+			return nil // other packets are handled after the statement
 		}()
 	}()
 	return watched, func() error {

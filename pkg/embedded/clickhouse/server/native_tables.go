@@ -6,13 +6,14 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// maxTables bounds how many tables a server may ask about.
+// maxTables bounds the tables of one status request.
 const maxTables = 4096
 
 // serverTables is the answer to packetTables.
 const serverTables = 9
 
-// tables tells a server that has this engine as a shard which of some tables are here. None is behind: nothing is replicated.
+// tables answers a table status request of a server that has this engine as a shard: which
+// tables exist. None lags, since nothing is replicated.
 func (c *client) tables(ctx context.Context) error {
 	n, err := c.in.uvarint()
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// permit refuses a text that is not one statement, or one that this session may
-// not run. What its role allows, the engine itself checks when it runs the
-// statement; here is what it cannot check.
+// permit refuses a text that is not one statement, or not permitted to this session, beyond
+// the grants of its role, which the engine checks.
 func (s *session) permit(ctx context.Context, stmt statement) error {
 	if err := s.inside(stmt.text); err != nil {
 		return err
@@ -29,7 +28,7 @@ func (s *session) permit(ctx context.Context, stmt statement) error {
 	case about.Class == library.Reads:
 		return nil
 	case stmt.setsRole:
-		return library.Exceptionf("ACCESS_DENIED", "Roles cannot be changed: they follow from the user")
+		return library.Exceptionf("ACCESS_DENIED", "Roles cannot be changed: the user decides")
 	case stmt.verb == "SET" || stmt.verb == "USE":
 		return nil
 	case s.onlyReads():
@@ -37,14 +36,14 @@ func (s *session) permit(ctx context.Context, stmt statement) error {
 	case s.readonly:
 		return errReadonly
 	case about.Class >= library.Control && s.user.Role == roleIngester:
-		return library.Exceptionf("ACCESS_DENIED", "ingester: Not enough privileges: it makes tables and views, and inserts")
+		return library.Exceptionf("ACCESS_DENIED", "ingester: Not enough privileges: it may create tables and views, and insert")
 	case s.user.Role == roleModeller:
 		return s.permitModeller(ctx, stmt)
 	}
 	return nil
 }
 
-// permitInsert is permit for an INSERT whose data comes apart from its text.
+// permitInsert is permit for an INSERT whose data is separate from its text.
 func (s *session) permitInsert(ctx context.Context, i *insert) error {
 	switch {
 	case s.onlyReads():
@@ -59,21 +58,21 @@ func (s *session) permitInsert(ctx context.Context, i *insert) error {
 	return s.inside(i.head)
 }
 
-// modellerVerbs begin what a modeller may run beside what reads; grants say where.
+// modellerVerbs are the verbs of a modeller besides reading; grants limit the databases.
 var modellerVerbs = strings.Fields("CREATE REPLACE INSERT ALTER DROP TRUNCATE OPTIMIZE RENAME EXCHANGE DELETE UPDATE")
 
-// isModelEngine tells whether the modeller may make tables of an engine. Others write
-// into tables of other databases (Buffer, Alias), or hold data in memory that no limit counts.
+// isModelEngine tells whether the modeller may use a table engine. Others write into tables
+// of other databases (Buffer, Alias), or hold data in memory that no limit counts.
 func isModelEngine(name string) bool {
 	return strings.HasSuffix(name, "MergeTree") || name == "Null" || name == "Memory"
 }
 
-// permitModeller refuses what grants cannot: a materialized view is a part of every
-// INSERT into the table that it reads, so that one that fails would halt the ingester;
-// engines that write elsewhere; and what takes more room when there is none.
+// permitModeller refuses what grants cannot: materialized views, which run in every INSERT
+// into their source table, so that a failing one would halt the ingester; engines that write
+// elsewhere; and writes beyond the limits.
 func (s *session) permitModeller(ctx context.Context, stmt statement) error {
 	if !slices.Contains(modellerVerbs, stmt.verb) {
-		return library.Exceptionf("ACCESS_DENIED", "modeller: Not enough privileges: it reads, and makes tables and views in the database %s", ModelsDatabase)
+		return library.Exceptionf("ACCESS_DENIED", "modeller: Not enough privileges: it may read, and create tables and views in the database %s", ModelsDatabase)
 	}
 	l := &lexer{text: stmt.text}
 	var before, last token
@@ -81,8 +80,8 @@ func (s *session) permitModeller(ctx context.Context, stmt statement) error {
 		engine := isWord(stmt.text, last, "ENGINE") && !isMark(stmt.text, t, '=') || isWord(stmt.text, before, "ENGINE") && isMark(stmt.text, last, '=')
 		switch {
 		case (isWord(stmt.text, last, "MATERIALIZED") || isWord(stmt.text, last, "LIVE") || isWord(stmt.text, last, "WINDOW")) && isWord(stmt.text, t, "VIEW"):
-			return library.Exceptionf("ACCESS_DENIED", "modeller: Not enough privileges: a materialized view would be a part of every insert into the table that it reads. "+
-				"Make a table or a view, and run CREATE OR REPLACE TABLE or INSERT SELECT when it is due")
+			return library.Exceptionf("ACCESS_DENIED", "modeller: Not enough privileges: a materialized view runs in every insert into its source table. "+
+				"Create a table or a view, and run CREATE OR REPLACE TABLE or INSERT SELECT periodically")
 		case engine && (t.kind == tokenWord || t.kind == tokenName) && !isModelEngine(nameOf(stmt.text, t)):
 			return library.Exceptionf("ACCESS_DENIED", "modeller: Not enough privileges: tables of the engine %.64s. Use MergeTree", nameOf(stmt.text, t))
 		case isWord(stmt.text, last, "INTO") && isWord(stmt.text, t, "FUNCTION"):
@@ -95,8 +94,8 @@ func (s *session) permitModeller(ctx context.Context, stmt statement) error {
 	return s.room(ctx)
 }
 
-// room fails when the database models has as many bytes as it may have, or what is in
-// memory of it and of the session's temporary tables is more than a statement may take.
+// room fails if the database models has reached its limit, or its tables in memory and the
+// session's temporary tables exceed the memory of a statement.
 func (s *session) room(ctx context.Context) error {
 	var out []byte
 	_, err := s.conn.Run(ctx, "SELECT sumIf(total_bytes, NOT held), sumIf(total_bytes, held) FROM (SELECT ifNull(total_bytes, 0) AS total_bytes, engine = 'Memory' OR is_temporary AS held "+
@@ -114,15 +113,15 @@ func (s *session) room(ctx context.Context) error {
 	most, _ := strconv.ParseInt(s.limits()["max_memory_usage"], 10, 64)
 	switch {
 	case disk >= s.engine.models:
-		return library.Exceptionf("QUOTA_EXCEEDED", "The database %s has %d bytes of the %d it may have: drop or truncate tables, or raise --models-bytes", ModelsDatabase, disk, s.engine.models)
+		return library.Exceptionf("QUOTA_EXCEEDED", "The database %s has %d of at most %d bytes: drop or truncate tables, or raise --models-bytes", ModelsDatabase, disk, s.engine.models)
 	case memory >= most:
-		return library.Exceptionf("QUOTA_EXCEEDED", "Temporary tables and those of the engine Memory have %d bytes of the %d they may have: drop some, or raise --modeller-memory", memory, most)
+		return library.Exceptionf("QUOTA_EXCEEDED", "Temporary tables and tables of the engine Memory have %d of at most %d bytes: drop some, or raise --modeller-memory", memory, most)
 	}
 	return nil
 }
 
-// setsDefault looks for `SET a = DEFAULT` and `SETTINGS a = 1, b = DEFAULT`, which
-// the engine holds against no limit.
+// setsDefault finds `SET a = DEFAULT` and `SETTINGS a = 1, b = DEFAULT`, which bypass the
+// engine's limits.
 func setsDefault(text string) bool {
 	l := &lexer{text: text}
 	var last [3]token // those before t, the latest first
@@ -138,8 +137,8 @@ func setsDefault(text string) bool {
 }
 
 var (
-	errOnlyReads = library.Exceptionf("ACCESS_DENIED", "analyst: Not enough privileges: it only reads. "+
-		"Log in as modeller to make tables and views in the database models, or as admin to do more (deploy/README.md says where its password is)")
+	errOnlyReads = library.Exceptionf("ACCESS_DENIED", "analyst: Not enough privileges: it may only read. "+
+		"Log in as modeller to create tables and views in the database models, or as admin (deploy/README.md says where the passwords are)")
 	errReadonly = library.Exceptionf("READONLY", "Cannot execute query in readonly mode. "+
 		"For queries over HTTP, method GET implies readonly. You should use method POST for modifying queries")
 	errExternalTables = library.Exceptionf("ACCESS_DENIED", "Not enough privileges: external tables may be sent by the users modeller and admin")
@@ -147,8 +146,8 @@ var (
 	errManyStatements = library.Exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
 )
 
-// explainSyntax is what the engine says of a text it cannot parse as a whole. It
-// is not run: the first of several statements might parse, and run.
+// explainSyntax returns the engine's error for a text that it cannot parse as a whole. The
+// text is not run: the first of several statements might parse, and run.
 func (s *session) explainSyntax(ctx context.Context, text string) error {
 	if err := s.do(ctx, "SELECT formatQuery("+quoteText(text)+")"); err != nil {
 		return err
@@ -156,16 +155,14 @@ func (s *session) explainSyntax(ctx context.Context, text string) error {
 	return library.Exceptionf("SYNTAX_ERROR", "Syntax error: this is not one statement")
 }
 
-// What leaves the database: it reads or writes files, connects elsewhere, or
-// runs programs. Without Config.AllowFiles none of it runs. There are three
-// walls, each of which would do alone for most of it: the names below are
-// refused with a clear error; the engine's roles grant no source and no such
-// table engine (roles.go); and the process itself can reach neither files nor
-// addresses (library.Confine).
+// Access to files, addresses, or programs. Without Config.AllowFiles none of it runs, by
+// three independent barriers: the names below are refused with a clear error; the engine's
+// roles grant no such source or table engine (roles.go); and the process cannot access files
+// or addresses (library.Confine).
 //
-// leaves are the functions, table functions, table and database engines, sources
-// of dictionaries, disks and places of backups that leave it, in lower case. A
-// test compares them with what the engine lists.
+// leaves are the functions, table functions, table and database engines, dictionary sources,
+// disks, and backup destinations that do so, in lower case. A test compares them with the
+// engine's lists.
 var leaves = nameSet(`
 	arrowstream azureblobstorage azureblobstoragecluster azurequeue cosn
 	deltalake deltalakeazure deltalakeazurecluster deltalakecluster deltalakelocal deltalakes3 deltalakes3cluster
@@ -187,8 +184,8 @@ func nameSet(names string) map[string]bool {
 	return set
 }
 
-// leavesDatabase looks for a call of one of these names, also as in
-// `APPLY file`, and for a clause that names a file, and returns what it found.
+// leavesDatabase finds a call of one of these names, also as in `APPLY file`, or a clause
+// that names a file.
 func leavesDatabase(text string) (what string, found bool) {
 	l := &lexer{text: text}
 	first := peek(l)
@@ -215,7 +212,7 @@ func leavesDatabase(text string) (what string, found bool) {
 	return "", false
 }
 
-// namesFile looks for the name of a file where a table's is expected.
+// namesFile finds a file name in place of a table name.
 func namesFile(text string) (what string, found bool) {
 	l := &lexer{text: text}
 	var last token
@@ -241,21 +238,21 @@ func isCall(text string, before, last token) bool {
 	return !isWord(text, before, "INTO") && !isWord(text, before, "EXISTS") && !isMark(text, before, '.')
 }
 
-// inside refuses a text that leaves the database, unless that is allowed.
+// inside refuses access to files or addresses, unless allowed.
 func (s *session) inside(text string) error {
 	if s.engine.allowFiles && !s.readonly {
 		return nil
 	}
 	what, leaves := leavesDatabase(text)
-	if !leaves && s.engine.allowFiles { // The engine asks only once whether a file may be read as a table.
+	if !leaves && s.engine.allowFiles { // the engine checks only once whether a file may be read as a table
 		what, leaves = namesFile(text)
 	}
 	switch {
 	case !leaves:
 		return nil
 	case s.engine.allowFiles:
-		return library.Exceptionf("ACCESS_DENIED", "%.64s leaves the database, which a query over HTTP with method GET may not. "+
+		return library.Exceptionf("ACCESS_DENIED", "%.64s leaves the database, which is refused over HTTP with method GET. "+
 			"Use method POST", what)
 	}
-	return library.Exceptionf("ACCESS_DENIED", "%.64s leaves the database: it is off unless the server is started with --allow-files", what)
+	return library.Exceptionf("ACCESS_DENIED", "%.64s leaves the database: start the server with --allow-files", what)
 }

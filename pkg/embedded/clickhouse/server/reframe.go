@@ -8,19 +8,19 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 )
 
-// The engine prints FORMAT Native as for a client that has told no revision. To
-// one that has, a server sends an info before each block, and, from the revision
-// of custom serializations on, a byte with each column that says there is none.
+// The engine's FORMAT Native is for clients without a revision. For others a server sends an
+// info before each block and, from the revision of custom serializations on, a byte per
+// column.
 
-// noBlockInfo is an info that says nothing in particular.
+// noBlockInfo is the default block info.
 var noBlockInfo = func() []byte {
 	var info proto.Buffer
 	proto.BlockInfo{BucketNum: -1}.Encode(&info)
 	return info.Buf
 }()
 
-// eachBlock hands the blocks of what the engine has printed to do, with a reader
-// that has just read it. single says that it is one.
+// eachBlock passes the blocks of the engine's output to do, with the reader that has read
+// the block. single: the output is one block.
 func eachBlock(printed []byte, single bool, do func(body []byte, read *blockReader) error) error {
 	rest := bytes.NewReader(printed)
 	reader := blockReader{src: rest, max: uint64(len(printed)), rest: single}
@@ -37,8 +37,8 @@ func eachBlock(printed []byte, single bool, do func(body []byte, read *blockRead
 	return nil
 }
 
-// forRevision is a block as a client of this revision reads it, without its info.
-// Each column gets the name and the type that columns say, if there are any.
+// forRevision converts a block for a client of this revision, without its info. columns, if
+// any, replace names and types.
 func forRevision(body []byte, read *blockReader, revision int, columns []column) []byte {
 	custom := proto.FeatureCustomSerialization.In(revision)
 	if !custom && columns == nil {
@@ -61,7 +61,7 @@ func forRevision(body []byte, read *blockReader, revision int, columns []column)
 	return append(out, body[from:]...)
 }
 
-// encoded is a column's name and type as they stand in a block.
+// encoded is a column's name and type as in a block.
 func (c column) encoded() (b []byte) {
 	for _, text := range []string{c.name, c.typ} {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
@@ -69,9 +69,9 @@ func (c column) encoded() (b []byte) {
 	return b
 }
 
-// zonesOf are the columns of a result with the time zones of DateTime, which the
-// engine prints for no client without a revision; nil, if no column has one or the
-// statement cannot be described. It asks at most once a result.
+// zonesOf are the columns of a result with the time zones of DateTime, which the engine omits
+// for clients without a revision; nil, if no column has one or the statement cannot be
+// described. It describes at most once a result.
 func zonesOf(columns []column, describe func() ([]column, error)) []column {
 	if !slices.ContainsFunc(columns, func(c column) bool { return c.typ == "DateTime" }) {
 		return nil
@@ -83,22 +83,22 @@ func zonesOf(columns []column, describe func() ([]column, error)) []column {
 	return all
 }
 
-// reframer turns what the engine prints of one result into blocks for a client of a
+// reframer converts the engine's output of one result into blocks for a client of a
 // revision.
 type reframer struct {
 	revision int
 	describe func() ([]column, error)     // of the statement, if it is a SELECT
-	begin    func(columns []column) error // gets the columns before the first block
+	begin    func(columns []column) error // receives the columns before the first block
 	block    func(body []byte) error
 
-	begun bool     // the columns are told
-	zones []column // with the time zones of DateTime, which the engine leaves out; nil: there are none
+	begun bool     // begin was called
+	zones []column // with the time zones of DateTime, which the engine omits; nil: none
 }
 
-// many takes all blocks of a result that was printed in one piece.
+// many converts all blocks of a complete result.
 func (r *reframer) many(printed []byte) error { return eachBlock(printed, false, r.send) }
 
-// one takes a block. It is looked into only as far as needed.
+// one converts a block, which is parsed only as far as needed.
 func (r *reframer) one(printed []byte) error {
 	if r.begun && r.zones == nil && !proto.FeatureCustomSerialization.In(r.revision) {
 		return r.block(printed)

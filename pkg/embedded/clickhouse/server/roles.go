@@ -12,27 +12,24 @@ import (
 	"time"
 )
 
-// The engine has one user, default, in every session; what a session may do
-// follows from the role it takes on before its first statement, which the
-// engine then enforces: SET ROLE is the only way to another one, and permit
-// refuses it.
+// The engine has one user, default, in every session. A session's rights follow from the
+// role set before its first statement, which the engine enforces; permit refuses SET ROLE.
 //
-// A role is what a user of the front may do.
+// A role is the rights of a user.
 type role string
 
 const (
-	roleAdmin    role = "admin"    // everything inside the database
-	roleIngester role = "ingester" // makes tables and views, and inserts
+	roleAdmin    role = "admin"    // all rights inside the database
+	roleIngester role = "ingester" // creates tables and views, and inserts
 	roleAnalyst  role = "analyst"  // reads
-	roleModeller role = "modeller" // reads, and makes tables and views in the database models
-	roleConsole  role = "console"  // reads as the analyst does, with slots and memory of its own
+	roleModeller role = "modeller" // reads, and creates tables and views in the database models
+	roleConsole  role = "console"  // reads like the analyst, with its own slots and memory
 )
 
-// everyRole is all of them.
 var everyRole = []role{roleAdmin, roleIngester, roleAnalyst, roleModeller, roleConsole}
 
-// workloads bound what all statements of some roles take together: beyond it
-// ClickHouse ends the largest of them. Ingester and admin are in none.
+// workloads limit the total memory of all statements of some roles: beyond it ClickHouse
+// kills the largest. Ingester and admin have none.
 var workloads = map[role]string{roleAnalyst: "analysts", roleModeller: "analysts", roleConsole: "console"}
 
 // inDatabase are the table and database engines whose data stays in the folder.
@@ -41,10 +38,10 @@ const inDatabase = `AggregatingMergeTree Alias Atomic Buffer CoalescingMergeTree
 	Ordinary ReplacingMergeTree Set StripeLog SummingMergeTree TimeSeries TinyLog VersionedCollapsingMergeTree View WindowView`
 
 const (
-	analystGrants  = `SELECT, SHOW, dictGet, CREATE TEMPORARY TABLE ON *.*` // The last is for table functions such as view().
+	analystGrants  = `SELECT, SHOW, dictGet, CREATE TEMPORARY TABLE ON *.*` // the last is for table functions such as view()
 	ingesterGrants = `SELECT, SHOW, dictGet, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE TEMPORARY TABLE,
 		DROP TABLE, DROP VIEW, TRUNCATE, OPTIMIZE ON *.*`
-	// A modeller makes what stays in ModelsDatabase, and temporary tables, which ClickHouse keeps in memory.
+	// A modeller creates objects in ModelsDatabase, and temporary tables, which are in memory.
 	modellerGrants = `SELECT, SHOW, dictGet, CREATE TEMPORARY TABLE ON *.*`
 	modelsGrants   = `INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, DROP TABLE, DROP VIEW, TRUNCATE, OPTIMIZE ON ` + ModelsDatabase + `.*`
 	adminGrants    = `SELECT, SHOW, dictGet, CHECK, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE FUNCTION,
@@ -52,15 +49,15 @@ const (
 		INTROSPECTION ON *.*`
 )
 
-// listing is the row policy by which who only reads is shown what people read of the
-// database flow: its views and three tables. What only feeds the views can be read too,
-// and is in no list of tables or columns, so that no tool offers it.
+// listing is the row policy of readers' listings of the database flow: its views and three
+// tables. Objects that only feed views can be read, but are hidden from lists of tables and
+// columns, so that no tool offers them.
 func listing(column string) string {
 	return fmt.Sprintf("<filter>hasAny(currentRoles(), ['%s', '%s']) OR database != 'flow' OR startsWith(%s, 'v_') OR %[3]s IN ('records', 'counts_1m', 'changes')</filter>",
 		roleAdmin, roleIngester, column)
 }
 
-// grants are those of each role.
+// grants are the grants of each role.
 func grants(allowFiles bool) map[role][]string {
 	admin, ingester, modeller := []string{adminGrants}, []string{ingesterGrants}, []string{modellerGrants, modelsGrants}
 	for _, engine := range strings.Fields(inDatabase) {
@@ -76,7 +73,7 @@ func grants(allowFiles bool) map[role][]string {
 	return map[role][]string{roleAdmin: admin, roleIngester: ingester, roleAnalyst: {analystGrants}, roleConsole: {analystGrants}, roleModeller: modeller}
 }
 
-// settings are limits as ClickHouse names them.
+// settings are the limits as settings of ClickHouse.
 func (l Limits) settings() map[string]string {
 	return map[string]string{
 		"max_memory_usage":                          strconv.FormatInt(l.Memory, 10),
@@ -86,18 +83,17 @@ func (l Limits) settings() map[string]string {
 	}
 }
 
-// limits are the settings of the roles that have some, which are the most they may have.
+// limits are the maximum settings of limited roles.
 func (c Config) limits() map[role]map[string]string {
 	return map[role]map[string]string{roleAnalyst: c.Analyst.settings(), roleConsole: c.Analyst.settings(), roleModeller: c.Modeller.settings()}
 }
 
-// constants are settings that no client changes, since statements are looked at in
-// the language of ClickHouse before they run.
+// constants are settings that no client may change, since statements are inspected in
+// ClickHouse's dialect.
 var constants = []string{"dialect", "allow_experimental_eval_table_function"}
 
-// writeEngineConfig writes the configuration the engine starts with, and returns
-// its file. The engine reads it at its start alone. Naming one also keeps it
-// from a config.xml that lies in the working folder.
+// writeEngineConfig writes the engine's configuration, which is read at start, and returns
+// its file. Naming one also keeps the engine from reading a config.xml in the working folder.
 func writeEngineConfig(cfg Config) (string, error) {
 	folder := filepath.Join(cfg.Data, "engine")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -148,8 +144,7 @@ func usersXML(cfg Config) string {
 	return b.String()
 }
 
-// clusterXML tells the engine which shards there are, and by which port it knows
-// itself among them.
+// clusterXML configures the shards, and the port by which the engine recognises itself.
 func clusterXML(cfg Config) string {
 	if len(cfg.Cluster) == 0 {
 		return ""

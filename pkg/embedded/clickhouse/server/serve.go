@@ -16,17 +16,16 @@ import (
 	"sluice/pkg/embedded/clickhouse/supervise"
 )
 
-// Serve makes this process the engine: it opens the data folder and serves it
-// until ctx ends. It calls ready, if there is one, when both addresses answer;
-// http is nil when HTTP is off.
+// Serve runs the engine in this process: it opens the data folder and serves it until ctx
+// ends. It calls ready, unless nil, once both addresses answer; http is nil if HTTP is off.
 //
-// When ctx ends no further statement begins; those that run may finish for
-// cfg.Drain, then they are killed, and the engine is closed. To stop at once,
-// end the process: whatever was acknowledged is stored, and nothing of what was
-// not is half of a part.
+// When ctx ends no new statement starts; running ones may finish within cfg.Drain, then they
+// are killed, and the engine is closed. Killing the process is safe too: acknowledged inserts
+// are stored, and unacknowledged ones leave no partial part.
 //
-// A process can be the engine once: the library does not start a second time.
-// On Linux it is executed anew, with the same arguments, to be confined to its
+// It can be called once per process, since the library cannot restart. On Linux the process
+// is executed again, with the same arguments, to be confined to its data folder: code before
+// Serve runs twice.
 // data folder: what it did before Serve, it does twice.
 func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native, http net.Addr)) error {
 	cfg, err := cfg.withDefaults()
@@ -40,7 +39,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 		return err
 	}
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
-		return fmt.Errorf("make the engine's data folder: %w", err)
+		return fmt.Errorf("create the engine's data folder: %w", err)
 	}
 	var all accounts
 	confined, err := library.Inherit(&all)
@@ -48,11 +47,11 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 		return err
 	}
 	if !confined {
-		if all, err = cfg.users(); err != nil { // Confined, it could not.
+		if all, err = cfg.users(); err != nil { // impossible once confined
 			return err
 		}
 		if cfg.AllowFiles {
-			log.Warn("clickhouse: statements may read and write files and connect elsewhere (--allow-files)")
+			log.Warn("clickhouse: --allow-files is on: statements may access files and addresses")
 		} else if err := library.Confine(ctx, cfg.Data, cfg.Library, all, log); err != nil {
 			return err
 		}
@@ -64,7 +63,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 		return err
 	}
 	defer unlock()
-	tcp, err := accept.Listen(accept.Config{Address: cfg.Listen, Max: 2 * cfg.Sessions}, log) // one too many is told so
+	tcp, err := accept.Listen(accept.Config{Address: cfg.Listen, Max: 2 * cfg.Sessions}, log) // one too many gets an error
 	if err != nil {
 		return fmt.Errorf("listen for ClickHouse's native protocol: %w", err)
 	}
@@ -94,16 +93,16 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 	}
 	log.Info("clickhouse: engine is open", "version", e.Version, "data", cfg.Data, "seconds", time.Since(started).Seconds())
 	if err := serveEngine(ctx, cfg, e, newLogins(all, log), log, tcp, web, ready); err != nil {
-		return err // The engine is not closed under statements that still run, or for a parent that is gone.
+		return err // do not close the engine under running statements, or if the parent is gone
 	}
 	e.Close()
 	log.Info("clickhouse: engine is closed")
 	return nil
 }
 
-// serveEngine serves an open engine until ctx ends and everything has stopped.
+// serveEngine serves an open engine until ctx ends and all statements have stopped.
 func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slog.Logger, tcp, web *accept.Listener, ready func(native, http net.Addr)) error {
-	running, kill := context.WithCancel(context.WithoutCancel(ctx)) // what statements run under
+	running, kill := context.WithCancel(context.WithoutCancel(ctx)) // context of statements
 	defer kill()
 	n := newNative(cfg, e, l, log)
 	server, kept := newWeb(running, cfg, e, l, log)
@@ -135,23 +134,23 @@ func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slo
 		all.Go(func() { server.Shutdown(running) })
 		all.Wait()
 		e.idle()
-		kept.close() // The engine closes only after all its connections.
+		kept.close() // the engine closes after all its connections
 	}()
 	select {
 	case <-drained:
 		return nil
 	case <-time.After(cfg.Drain):
 	}
-	log.Warn("clickhouse: statements still run, killing them", "after_seconds", cfg.Drain.Seconds())
+	log.Warn("clickhouse: killing running statements", "after_seconds", cfg.Drain.Seconds())
 	kill()
 	server.Close()
 	select {
 	case <-drained:
 		return nil
 	case <-time.After(killTimeout):
-		return errors.New("statements of the ClickHouse engine do not end")
+		return errors.New("killed statements of the ClickHouse engine do not end")
 	}
 }
 
-// killTimeout is how long killed statements may take to end.
+// killTimeout bounds the end of killed statements.
 const killTimeout = 5 * time.Second

@@ -7,17 +7,16 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// What the engine does not know and a server does: the ids that clients give
-// their statements, and the names of users. Statements that ask for just that are
-// put in its words.
+// Features of a server that the engine lacks: the query ids of clients and the names of
+// users. Statements that need them are rewritten.
 
-// running is what runs now under an id of a client's.
+// running maps query ids of clients to running statements.
 type running struct {
 	mu  sync.Mutex
 	ids map[string]string // id of the connection, by that of the statement
 }
 
-// enter notes that a statement runs, until the function it returns is called.
+// enter registers a running statement until leave is called.
 func (r *running) enter(statement, connection string) (leave func()) {
 	if statement == "" {
 		return func() {}
@@ -44,9 +43,9 @@ func (r *running) find(statement string) (connection string, ok bool) {
 	return connection, ok
 }
 
-// killOf is KILL QUERY WHERE query_id = '…', as clients cancel a statement, for
-// one of a client's own ids: the engine finds it by its connection. Any other
-// condition is the engine's.
+// killOf rewrites KILL QUERY WHERE query_id = '…', by which clients cancel a statement, for
+// query ids of clients: the engine finds it by its connection. Other conditions are
+// unchanged.
 func (s *session) killOf(text string) (string, bool) {
 	l := &lexer{text: text}
 	if !isWord(text, l.next(), "KILL") || !isWord(text, l.next(), "QUERY") || !isWord(text, l.next(), "WHERE") || !isWord(text, l.next(), "query_id") || !isMark(text, l.next(), '=') {
@@ -65,12 +64,12 @@ func (s *session) killOf(text string) (string, bool) {
 	return "KILL QUERY WHERE Settings['" + library.Marker + "'] = '" + connection + "'" + text[id.end:], true
 }
 
-// names of the function that tells the user.
+// Names of the function currentUser.
 var whoFunctions = nameSet("currentuser current_user user authenticateduser")
 
-// named is a statement in which the user's name stands in place of currentUser():
-// to the engine every session is its user default. An alias keeps the name of the
-// column. What is stored, the definition of a view, is left as it is.
+// named replaces currentUser() by the user's name, since every session of the engine is its
+// user default. An alias keeps the name of the column. The definition of a view, which is
+// stored, is unchanged.
 func (s *session) named(text string) string {
 	if other, ok := s.killOf(text); ok {
 		return other

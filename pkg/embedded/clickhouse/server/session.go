@@ -12,30 +12,29 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// waitForSlot is how long a statement waits for its turn.
+// waitForSlot bounds a statement's wait for a slot.
 const waitForSlot = 5 * time.Second
 
-// session is a client's view of the engine: one engine connection, with the
-// rights of its user and the settings its statements bring along.
+// session is a client's session: one engine connection, with the rights of its user and the
+// settings of its statements.
 type session struct {
 	engine *engine
 	conn   *library.Conn
-	lent   map[string]string // settings of the last statement that are still set
+	lent   map[string]string // settings of the last statement, still set
 	sets   []string          // the client's own SET statements, in order
 
 	database string // the current one; "": default
 
 	user     user
-	readonly bool // HTTP's GET: nothing is changed and nothing left
+	readonly bool // HTTP GET: no changes and no access to files or addresses
 }
 
-// newSession opens a session of a user in a database ("": default). A readonly
-// one has the rights of the analyst, whichever user it is of. The caller holds
-// a slot.
+// newSession opens a session of a user in a database ("": default). A readonly one has the
+// rights of the analyst. The caller holds a slot.
 func newSession(ctx context.Context, e *engine, database string, who user, readonly bool) (*session, error) {
 	c, err := e.Connect()
-	if err != nil { // so it is with `DROP DATABASE default`, until that is there again
-		return nil, library.Exceptionf("STD_EXCEPTION", "%v; or is the database default gone?", err)
+	if err != nil { // also after `DROP DATABASE default`, until it is recreated
+		return nil, library.Exceptionf("STD_EXCEPTION", "%v: check that the database default exists", err)
 	}
 	s := &session{engine: e, conn: c, lent: map[string]string{}, user: who, readonly: readonly}
 	if err := s.become(ctx); err != nil {
@@ -60,8 +59,8 @@ func (s *session) use(ctx context.Context, database string) error {
 	return nil
 }
 
-// twin is a session like this one, for a question while this one's connection
-// runs a statement. It has none of its temporary tables.
+// twin is an equal session, for a query while this one's connection is busy. It lacks the
+// temporary tables.
 func (s *session) twin(ctx context.Context) (*session, error) {
 	t, err := newSession(ctx, s.engine, s.database, s.user, s.readonly)
 	if err != nil {
@@ -77,8 +76,7 @@ func (s *session) twin(ctx context.Context) (*session, error) {
 
 func (s *session) close() { s.conn.Disconnect() }
 
-// become takes on the rights of the session's user. Nothing of a client's may
-// run before.
+// become sets the rights of the session's user, before any statement of a client.
 func (s *session) become(ctx context.Context) error {
 	as := s.user.Role
 	if s.readonly {
@@ -92,7 +90,7 @@ func (s *session) become(ctx context.Context) error {
 	if s.onlyReads() {
 		readonly = ", readonly = 2"
 	}
-	// The profile brings only what the settings may at most be, no values, and fixes the workload.
+	// The profile sets only the limits of settings, and fixes the workload.
 	for _, sql := range []string{"SET workload = '" + workloads[s.user.Role] + "'", "SET profile = '" + string(s.user.Role) + "'", "SET ROLE " + string(as), "SET " + assignments(limits) + readonly} {
 		if err := s.do(ctx, sql); err != nil {
 			return err
@@ -101,13 +99,13 @@ func (s *session) become(ctx context.Context) error {
 	return nil
 }
 
-// onlyReads tells whether the session's user may do nothing else.
+// onlyReads tells whether the session's user may only read.
 func (s *session) onlyReads() bool { return s.user.Role == roleAnalyst || s.user.Role == roleConsole }
 
-// limits are the settings that the session's user has at most; nil of one without limits.
+// limits are the maximum settings of the session's user; nil: none.
 func (s *session) limits() map[string]string { return s.engine.limits[s.user.Role] }
 
-// assignments are settings as SET takes them.
+// assignments formats settings for SET.
 func assignments(settings map[string]string) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -116,28 +114,27 @@ func assignments(settings map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
-// parameter gives {name:Type} a value.
+// parameter sets the value of {name:Type}.
 func (s *session) parameter(ctx context.Context, name, value string) error {
 	if !isName(name) {
-		return library.Exceptionf("BAD_ARGUMENTS", "Query parameter %.64q has no usable name", name)
+		return library.Exceptionf("BAD_ARGUMENTS", "Query parameter %.64q has an invalid name", name)
 	}
 	return s.do(ctx, "SET param_"+name+" = "+quoteText(value))
 }
 
-// do runs a statement that answers nothing.
+// do runs a statement without a result.
 func (s *session) do(ctx context.Context, sql string) error {
 	_, err := s.conn.Run(ctx, sql, "Null", nil)
 	return err
 }
 
-// apply makes settings hold for the next statement, and those of the statement
-// before hold no more. One that ClickHouse does not know is left out, unless it
-// is important.
+// apply replaces the settings of the last statement by those of the next. Unknown ones are
+// ignored, unless they are important.
 func (s *session) apply(ctx context.Context, settings []setting) error {
 	wanted := make(map[string]string, len(settings))
 	for _, set := range settings {
 		if set.name == library.Marker {
-			continue // of another engine, whose shard this one is
+			continue // of an engine that has this one as a shard
 		}
 		if s.engine.Settings[set.name] {
 			if value, send := s.within(set); send {
@@ -153,7 +150,7 @@ func (s *session) apply(ctx context.Context, settings []setting) error {
 	err := s.change(ctx, wanted)
 	var exception *library.Exception
 	if errors.As(err, &exception) && exception.Name() == "READONLY" && s.lent["readonly"] != "" {
-		// The statement before was readonly, which no SET takes back.
+		// The last statement was readonly, which no SET reverts.
 		if err := s.renew(ctx); err != nil {
 			return err
 		}
@@ -162,15 +159,15 @@ func (s *session) apply(ctx context.Context, settings []setting) error {
 	return err
 }
 
-// within is the value that a setting which came beside a statement gets: drivers
-// derive some from deadlines of theirs, so one beyond a limit becomes the limit.
-// What a statement itself says beyond it, the engine refuses.
+// within is the value of a setting sent beside a statement: drivers derive some from their
+// deadlines, so a value beyond a limit becomes the limit. The engine refuses such values in
+// the statement itself.
 func (s *session) within(set setting) (value string, send bool) {
 	if s.limits() == nil {
 		return set.value, true
 	}
 	if s.onlyReads() && set.name == "readonly" && (set.value == "1" || set.value == "2") || set.name == "workload" {
-		return "", false // It is so already, or stays as it is.
+		return "", false // already set, or not changeable
 	}
 	limit, limited := s.limits()[set.name]
 	if !limited {
@@ -183,7 +180,7 @@ func (s *session) within(set setting) (value string, send bool) {
 	return set.value, true
 }
 
-// standard is the value of a setting that is not set: "" for ClickHouse's own.
+// standard is the default of a setting; "": ClickHouse's.
 func (s *session) standard(name string) string {
 	if value, ok := s.limits()[name]; ok {
 		return value
@@ -191,7 +188,7 @@ func (s *session) standard(name string) string {
 	return library.Base[name]
 }
 
-// change sets what is wanted, and takes back what else was lent.
+// change sets the wanted settings and reverts the other lent ones.
 func (s *session) change(ctx context.Context, wanted map[string]string) error {
 	if err := s.takeBack(ctx, wanted); err != nil {
 		return err
@@ -202,15 +199,15 @@ func (s *session) change(ctx context.Context, wanted map[string]string) error {
 			changes = append(changes, name+" = "+quoteText(wanted[name]))
 		}
 	}
-	maps.Copy(s.lent, wanted) // Before it is tried: what fails half is taken back next time.
+	maps.Copy(s.lent, wanted) // before the attempt, so that a partial failure is reverted next time
 	if len(changes) == 0 {
 		return nil
 	}
 	return s.do(ctx, "SET "+strings.Join(changes, ", "))
 }
 
-// takeBack undoes what was lent and is not wanted any more: back to the default,
-// and from there on to what the client itself had set.
+// takeBack reverts lent settings that are no longer wanted: to the default, then to the
+// client's own SET.
 func (s *session) takeBack(ctx context.Context, wanted map[string]string) error {
 	var changes []string
 	for _, name := range slices.Sorted(maps.Keys(s.lent)) {
@@ -232,8 +229,8 @@ func (s *session) takeBack(ctx context.Context, wanted map[string]string) error 
 	return s.replay(ctx)
 }
 
-// replay runs the client's own SET statements again. What is wanted for a
-// statement is set after them.
+// replay runs the client's own SET statements again, before the wanted settings of a
+// statement are set.
 func (s *session) replay(ctx context.Context) error {
 	clear(s.lent)
 	for _, set := range s.sets {
@@ -244,8 +241,7 @@ func (s *session) replay(ctx context.Context) error {
 	return nil
 }
 
-// renew puts another engine connection in place of the session's. Temporary
-// tables are lost.
+// renew replaces the session's engine connection. Temporary tables are lost.
 func (s *session) renew(ctx context.Context) error {
 	var database []byte
 	if _, err := s.conn.Run(ctx, "SELECT currentDatabase()", "RawBLOB", func(chunk []byte) error {
@@ -269,7 +265,7 @@ func (s *session) renew(ctx context.Context) error {
 	return s.replay(ctx)
 }
 
-// ran notes what a statement that succeeded has changed of the session.
+// ran records the changes of the session by a successful statement.
 func (s *session) ran(stmt statement) {
 	switch stmt.verb {
 	case "SET":

@@ -8,16 +8,16 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// engine is the one engine of this process, and what its front keeps beside it.
+// engine is the engine of this process with the state of the server.
 type engine struct {
 	*library.Engine
-	slots   chan struct{}    // one token per statement that runs
-	kept    [2]chan struct{} // further ones: for the ingester, for console and admin
+	slots   chan struct{}    // one token per running statement
+	kept    [2]chan struct{} // reserved ones: of the ingester, of console and admin
 	running running
 
-	allowFiles bool                       // statements may leave the database
-	limits     map[role]map[string]string // settings of users, which are the most they may have
-	models     int64                      // bytes on disk that the database models may have
+	allowFiles bool                       // statements may access files and addresses
+	limits     map[role]map[string]string // maximum settings of roles
+	models     int64                      // disk limit of the database models, bytes
 }
 
 // openEngine loads the library and opens the data folder.
@@ -37,8 +37,8 @@ func openEngine(cfg Config) (*engine, error) {
 	}, nil
 }
 
-// prepare makes the database of the modeller, unless it is there, and the workloads
-// that bound the memory of who reads.
+// prepare creates the database of the modeller and the workloads that limit the memory of
+// readers.
 func (e *engine) prepare(ctx context.Context, cfg Config) error {
 	s, err := newSession(ctx, e, "", user{Role: roleAdmin}, false)
 	if err != nil {
@@ -65,8 +65,8 @@ func (e *engine) prepare(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// slot waits for a place among the statements that may run at a time, at most
-// wait. The place is taken until release.
+// slot waits, at most wait, for a slot of the running statements, and holds it until
+// release.
 func (e *engine) slot(ctx context.Context, as role, wait time.Duration) (release func(), err error) {
 	var kept chan struct{}
 	switch as {
@@ -89,7 +89,7 @@ func (e *engine) slot(ctx context.Context, as role, wait time.Duration) (release
 	}
 }
 
-// idle waits until the last statement has ended. None begins after it.
+// idle waits until the last statement has ended, and blocks new ones
 func (e *engine) idle() {
 	for _, slots := range []chan struct{}{e.slots, e.kept[0], e.kept[1]} {
 		for range cap(slots) {

@@ -6,28 +6,28 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// statement is what must be known of a statement's text before the engine,
-// which knows the rest, gets it.
+// statement is the parts of a statement that the server must know before the engine runs
+// it.
 type statement struct {
-	text   string // without what follows its last token; an INSERT with data: as sent
+	text   string // up to its last token; an INSERT with data: as sent
 	verb   string // its first keyword in capitals: SELECT, INSERT, USE, …
 	format string // of its FORMAT clause, or ""
 	insert *insert
 	many   bool // more statements follow
-	file   bool // it reads or writes a file of the client's, which only a client can
+	file   bool // it reads or writes a file of the client, which only a client can do
 
 	setsRole bool // SET ROLE or SET DEFAULT ROLE
 
-	formatStart, formatEnd int // where the FORMAT clause is, if there is one
+	formatStart, formatEnd int // span of the FORMAT clause, if any
 }
 
-// insert is an INSERT that takes data, that is, one without a SELECT.
+// insert is an INSERT with data, that is, without a SELECT.
 type insert struct {
 	head    string // up to, but without, VALUES or FORMAT
 	target  string // table, or FUNCTION f(…), as written
 	columns string // the list as written between its parentheses, or ""
-	format  string // "Values" after VALUES, "" if there is neither
-	data    string // what follows in the text
+	format  string // "Values" after VALUES, "" without either
+	data    string // the rest of the text
 }
 
 // parseStatement finds the parts of a statement.
@@ -54,8 +54,7 @@ func parseStatement(text string) statement {
 	return s
 }
 
-// clauses finds the end of a statement and its FORMAT clause: the last one, but
-// for SETTINGS.
+// clauses finds the end of a statement and its FORMAT clause, the last one except SETTINGS.
 func (s *statement) clauses(l *lexer) {
 	var outside []token // of all parentheses
 	end, depth := 0, 0
@@ -96,13 +95,13 @@ func (s *statement) clauses(l *lexer) {
 	}
 }
 
-// check refuses what the engine would do and a server does not.
+// check refuses what the engine supports and a server does not.
 func (s *statement) check() error {
 	if s.many {
 		return library.Exceptionf("SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
 	}
 	if s.file {
-		return library.Exceptionf("NOT_IMPLEMENTED", "INTO OUTFILE and FROM INFILE are for clients that have the file")
+		return library.Exceptionf("NOT_IMPLEMENTED", "INTO OUTFILE and FROM INFILE must be handled by the client")
 	}
 	return nil
 }
@@ -115,8 +114,7 @@ func (s *statement) withoutFormat() string {
 	return s.text[:s.formatStart] + s.text[s.formatEnd:]
 }
 
-// parseInsert reads on after the word INSERT. It returns nil if the statement
-// takes no data.
+// parseInsert parses the rest after INSERT. It returns nil if the statement has no data.
 func parseInsert(text string, l *lexer) *insert {
 	i := new(insert)
 	t := l.next()
@@ -162,7 +160,7 @@ func parseInsert(text string, l *lexer) *insert {
 		case isWord(text, t, "FORMAT"):
 			name := l.next()
 			if name.kind != tokenWord {
-				return nil // The engine says what is wrong with it.
+				return nil // the engine reports the error
 			}
 			i.head, i.format = text[:t.start], text[name.start:name.end]
 			i.data = afterFormat(text[name.end:])
@@ -185,8 +183,8 @@ func parseInsert(text string, l *lexer) *insert {
 	}
 }
 
-// afterFormat is where the data begins after the name of its format: after the
-// spaces that follow, and one line break.
+// afterFormat is the data after the name of its format: after following spaces and one line
+// break.
 func afterFormat(rest string) string {
 	rest = strings.TrimLeft(rest, " \t\f")
 	rest = strings.TrimPrefix(rest, "\r")

@@ -16,9 +16,9 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// user is a logged-in user.
+// user is a user of the server.
 type user struct {
-	Name   string // what currentUser() says
+	Name   string // value of currentUser()
 	Role   role
 	Digest [sha256.Size]byte // of the password
 	Free   bool              // logs in without a password
@@ -33,8 +33,8 @@ const (
 	ConsoleSecret  = "clickhouse-console"
 )
 
-// users are those that cfg names: the one of its User and Password, who may do
-// everything, or those whose passwords lie in its Secrets.
+// users are the users of cfg: User with Password, who has all rights, or those whose
+// passwords are in Secrets.
 func (c Config) users() ([]user, error) {
 	if c.Secrets == "" {
 		return []user{{Name: c.User, Role: roleAdmin, Digest: sha256.Sum256([]byte(c.Password)), Free: c.Password == ""}}, nil
@@ -60,7 +60,6 @@ func (c Config) users() ([]user, error) {
 	return all, nil
 }
 
-// readSecret reads a file of one line.
 func readSecret(file string) (string, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -81,7 +80,7 @@ func (c Config) isPrivate() bool {
 	return c.Password != ""
 }
 
-// OnLoopback refuses an address that others than this machine can reach.
+// OnLoopback refuses an address that other machines can reach.
 func OnLoopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -90,15 +89,14 @@ func OnLoopback(address string) error {
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("ClickHouse listens on loopback only, not on %s, while a client needs no password to read: add --private, or use 127.0.0.1", address)
+	return fmt.Errorf("ClickHouse cannot listen on %s while clients can read without a password: set --private, or use 127.0.0.1", address)
 }
 
-// accounts are the users there are.
+// accounts are the users of the server.
 type accounts []user
 
-// logIn finds the user of a name and a password. A client that gives no name, or
-// "default" where there is no such user, is the analyst. It takes the same time
-// for every wrong one.
+// logIn finds the user of a name and a password. Without a name, or with "default" if there
+// is no such user, it is the analyst. Every failure takes the same time.
 func (a accounts) logIn(name, password string) (user, error) {
 	digest := sha256.Sum256([]byte(password))
 	known := func(name string) bool {
@@ -130,16 +128,16 @@ func (a accounts) logIn(name, password string) (user, error) {
 	return *found, nil
 }
 
-// A log-in that fails is answered later the more of them an address has made
-// lately. Those that succeed never wait, so no client can lock another one out.
+// The answer to a failed log-in is delayed by the recent failures of its address. Successful
+// ones never wait, so no client can lock another one out.
 const (
 	firstDelay  = 50 * time.Millisecond
 	longDelay   = time.Second
 	forgetAfter = time.Minute
-	maxGuessers = 4096 // addresses remembered at a time
+	maxGuessers = 4096 // tracked addresses
 )
 
-// logins lets users in and remembers failures by address.
+// logins authenticates users and tracks failures by address.
 type logins struct {
 	accounts accounts
 	log      *slog.Logger
@@ -157,15 +155,14 @@ func newLogins(a accounts, log *slog.Logger) *logins {
 	return &logins{accounts: a, log: log, guessers: map[string]*guesser{}}
 }
 
-// logIn is that of accounts, slowed for who fails. The log names the user that
-// was tried, never the password.
+// logIn delays failures. The log names the user, never the password.
 func (l *logins) logIn(ctx context.Context, from net.Addr, protocol, name, password string) (user, error) {
 	who, err := l.accounts.logIn(name, password)
 	if err == nil {
 		return who, nil
 	}
 	delay, failures := l.failed(addressOf(from), time.Now())
-	l.log.Warn("clickhouse: a log-in failed", "user", firstOf(name, 64), "client", from.String(), "protocol", protocol, "failures", failures)
+	l.log.Warn("clickhouse: log-in failed", "user", firstOf(name, 64), "client", from.String(), "protocol", protocol, "failures", failures)
 	select {
 	case <-time.After(delay):
 	case <-ctx.Done():
@@ -173,7 +170,7 @@ func (l *logins) logIn(ctx context.Context, from net.Addr, protocol, name, passw
 	return who, err
 }
 
-// failed counts a failure, and says how long to wait with the answer.
+// failed counts a failure, and returns the delay of the answer.
 func (l *logins) failed(address string, now time.Time) (time.Duration, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,5 +203,5 @@ func addressOf(from net.Addr) string {
 	return host
 }
 
-// firstOf is the beginning of a text, of at most size bytes.
+// firstOf truncates a text to size bytes.
 func firstOf(text string, size int) string { return text[:min(len(text), size)] }

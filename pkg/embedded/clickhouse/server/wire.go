@@ -9,12 +9,11 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// revision is the newest revision of the native protocol spoken. Later ones add
-// what only servers of a cluster say to each other, and sparse columns.
+// revision is the newest supported revision of the native protocol. Later ones add features
+// between servers of a cluster, and sparse columns.
 const revision = int(proto.FeatureServerQueryTimeInProgress) // 54460
 
-// oldest is the oldest revision a client may have: the first that sends its
-// settings as texts.
+// oldest is the oldest supported revision of clients: the first with settings as texts.
 const oldest = int(proto.FeatureSettingsSerializedAsStrings)
 
 // Packets of clients.
@@ -24,16 +23,16 @@ const (
 	packetData   = 2
 	packetCancel = 3
 	packetPing   = 4
-	packetTables = 5 // of servers: which tables are there, and how far behind
-	packetScalar = 7 // of servers: a value that a query names, such as the number of the shard
+	packetTables = 5 // of servers: table status request
+	packetScalar = 7 // of servers: a scalar of a query, such as the shard number
 )
 
-// wholeQuery is the stage up to which a query is run for a client. Servers that
-// put the answers of shards together ask for less.
+// wholeQuery is the stage of complete queries. Servers that merge the results of shards ask
+// for less.
 const wholeQuery = 2
 
-// wire reads the packets of a client. Every text has a bound, so that no
-// client can make this process allocate what it does not send.
+// wire reads the packets of a client. All lengths are bounded, so that no client can make
+// this process allocate more than it sends.
 type wire struct{ *bufio.Reader }
 
 const (
@@ -67,7 +66,7 @@ func (w wire) skip(n int) error {
 // hello is the first packet of a client.
 type hello struct {
 	client                   string
-	revision                 int // spoken on this connection
+	revision                 int // of this connection
 	database, user, password string
 }
 
@@ -99,16 +98,16 @@ func (w wire) hello() (h hello, err error) {
 // setting is one setting of a statement.
 type setting struct {
 	name, value string
-	important   bool // unknown: refuse the statement, rather than ignore it
+	important   bool // if unknown, refuse the statement instead of ignoring it
 }
 
 // query is a statement of a client.
 type query struct {
 	id, body   string
 	settings   []setting
-	params     []setting // values for {name:Type}, as ClickHouse quotes texts
+	params     []setting // values for {name:Type}, quoted as in ClickHouse
 	compressed bool      // blocks in both directions
-	stage      uint64    // up to which it is run
+	stage      uint64    // of processing
 }
 
 func (w wire) query(revision int) (q query, err error) {
@@ -143,7 +142,7 @@ func (w wire) query(revision int) (q query, err error) {
 	return q, err
 }
 
-// settings reads a list of settings, which ends with an empty name.
+// settings reads a list of settings, terminated by an empty name.
 func (w wire) settings() (all []setting, err error) {
 	for {
 		var s setting
@@ -164,16 +163,16 @@ func (w wire) settings() (all []setting, err error) {
 	}
 }
 
-// interfaceLocal is that of a query which an engine inside of a process was given.
+// interfaceLocal is the interface of queries given to an embedded engine.
 const interfaceLocal = 6
 
-// skipClientInfo reads over what a client says about itself.
+// skipClientInfo skips the client info.
 func (w wire) skipClientInfo(revision int) error {
 	kind, err := w.ReadByte()
-	if err != nil || kind == 0 { // 0: nothing said
+	if err != nil || kind == 0 { // 0: no info
 		return unexpectedEnd(err)
 	}
-	for range 3 { // user, query and address this query comes from
+	for range 3 { // user, query and address of the initial query
 		if _, err := w.text(maxText); err != nil {
 			return err
 		}
@@ -200,7 +199,7 @@ func (w wire) skipClientInfo(revision int) error {
 				return unexpectedEnd(err)
 			}
 		}
-	case transport != interfaceLocal: // A query for another engine says how it came to that one.
+	case transport != interfaceLocal: // a query of another engine carries the interface of its client
 		return library.Exceptionf("UNEXPECTED_PACKET_FROM_CLIENT", "Client info is of interface %d, not TCP", transport)
 	}
 	if _, err := w.text(maxText); err != nil { // quota key
