@@ -12,15 +12,15 @@ import (
 	"sluice/pkg/api/budget"
 )
 
-// bodies reads request bodies: in time, within the budget, decompressed.
+// bodies reads request bodies: with deadlines, within the memory budget, decompressed.
 type bodies struct {
 	cfg     Config
 	metrics *metrics
 	budget  *budget.Budget
 	buffers budget.Buffers
 
-	// Who takes a decoder may work on a processor. Long work takes those of long, one
-	// less than there are processors: one is left to all others, whose work is short.
+	// A decoder's holder may use a processor. Long work takes one of long, one fewer than
+	// there are processors: one stays free for short work.
 	long, short chan *decoder
 }
 
@@ -40,8 +40,7 @@ func newDecoders(n int) chan *decoder {
 	return idle
 }
 
-// processorFor waits for a processor to work on a body of n bytes, if that is
-// long work.
+// processorFor waits for a processor if work on a body of n bytes is long.
 func (b *bodies) processorFor(ctx context.Context, n int) (leave func(), err error) {
 	if n <= budget.SmallBody {
 		return func() {}, nil
@@ -49,8 +48,8 @@ func (b *bodies) processorFor(ctx context.Context, n int) (leave func(), err err
 	return b.processor(ctx)
 }
 
-// processor waits for a processor for long work, of some ten milliseconds: a large
-// body, or a password.
+// processor waits for a processor for long work, some ten milliseconds: a large body or a
+// password hash.
 func (b *bodies) processor(ctx context.Context) (leave func(), err error) {
 	select {
 	case d := <-b.long:
@@ -60,22 +59,22 @@ func (b *bodies) processor(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// body is what a request carried. It belongs to one request, until release.
+// body is the body of one request, which owns it until release.
 type body struct {
 	bytes  []byte
 	buffer *[]byte // of bytes
-	over   [1]byte // what came when bytes was full
+	over   [1]byte // the byte read after bytes was full
 	all    *bodies
-	hold   *budget.Hold // nil when the hold of another body covers it
+	hold   *budget.Hold // nil: covered by the hold of another body
 }
 
-// newBody makes a body with room for n bytes.
+// newBody makes a body with capacity for n bytes.
 func (b *bodies) newBody(n int, hold *budget.Hold) *body {
 	buffer := b.buffers.Get(n)
 	return &body{bytes: *buffer, buffer: buffer, all: b, hold: hold}
 }
 
-// release gives the memory back. The bytes must not be used any more.
+// release returns the memory; the bytes must not be used afterwards
 func (b *body) release() {
 	if b == nil {
 		return
@@ -87,8 +86,8 @@ func (b *body) release() {
 	}
 }
 
-// fill reads until the body has n bytes, and tells whether it ends there or before.
-// If not, over is its next byte.
+// fill reads until the body has n bytes or ends; whole tells that it ended. If not, over is
+// the next byte.
 func (b *body) fill(from io.Reader, n int) (whole bool, err error) {
 	for err == nil {
 		var read int
@@ -135,12 +134,12 @@ func (b *bodies) read(c *call, limit int) (*body, error) {
 	return sent, nil
 }
 
-// beginning is how much of a body of unknown length, or of a large one, is read into
-// the memory for small bodies, until it is seen to arrive.
+// beginning is how much of a large body, or one of unknown length, is read into a small
+// buffer before it counts as arriving.
 const beginning = 64 << 10
 
-// room is for how many bytes a body gets memory when have of them are read, and more
-// are to come. A small body of known length gets all that it needs at once.
+// room is the next capacity of a body of which have bytes are read. A small body of known
+// length gets all at once.
 func room(have, length, limit int) int {
 	switch {
 	case length > have && (have > 0 || length <= budget.SmallBody):
@@ -156,9 +155,9 @@ func room(have, length, limit int) int {
 
 var errTooLarge = errors.New("more bytes than allowed")
 
-// receive reads the body as it was sent. Memory is acquired before anything is read,
-// and again when the body needs more. For a large one that is packed it is enough to
-// unpack it, too: several that are read would wait for each other otherwise.
+// receive reads the body as sent. Memory is acquired before reading, and again if the body
+// needs more. That of a large packed body also covers its decompression: otherwise such
+// bodies could wait for each other.
 func (b *bodies) receive(c *call, pace *budget.Pace, packed bool, limit int) (sent *body, err error) {
 	for n := 0; n < limit; {
 		n = room(n, int(c.r.ContentLength), limit)
@@ -185,7 +184,7 @@ func (b *bodies) receive(c *call, pace *budget.Pace, packed bool, limit int) (se
 	return sent, errTooLarge
 }
 
-// readFailure says what a failed read means to the client.
+// readFailure is the refusal for a failed read.
 func readFailure(err error, limit int, cut bool) error {
 	switch {
 	case errors.Is(err, errTooLarge):

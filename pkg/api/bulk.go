@@ -9,13 +9,13 @@ import (
 	"sluice/pkg/record"
 )
 
-// bulk is the body of POST /_bulk, as Elasticsearch has it: pairs of lines, of
-// which the first says what to do and the second is a document.
+// bulk is the body of POST /_bulk in Elasticsearch's format: pairs of lines, an action and a
+// document.
 //
 //	{"index":{"_index":"zeebe-record_job_8.7.0_2026-11-21","_id":"1-17","routing":"1"}}
 //	{"partitionId":1,"position":17,...}
 //
-// What the first line says is only given back: who a record is, it says itself.
+// The action is only echoed: a record's identity is in the document.
 type bulk struct {
 	items []bulkItem
 	docs  []record.Span // documents to keep, in the body
@@ -23,19 +23,19 @@ type bulk struct {
 
 // bulkItem is one action of a bulk.
 type bulkItem struct {
-	op    string // index or create; delete and update are answered, and change nothing
-	index []byte // JSON string as it was sent; nil when there is none
+	op    string // index or create; delete and update get an error and have no effect
+	index []byte // JSON string as sent; nil: none
 	id    []byte // likewise
 }
 
-// maxBulkItems bounds the answer, which names every item. The exporters' bulks
-// of 64 MiB have some 90 000.
+// maxBulkItems bounds the answer, which lists every item. The exporters' bulks of 64 MiB
+// have some 90 000.
 const maxBulkItems = 200_000
 
-// keeps says whether the item is a document to keep.
+// keeps tells whether the item is a document to keep.
 func (it *bulkItem) keeps() bool { return it.op == "index" || it.op == "create" }
 
-// parse splits a bulk into its items, whose names share its memory.
+// parse splits a bulk into its items, which alias its memory.
 func (b *bulk) parse(body []byte) error {
 	line, at := 0, 0
 	next := func() (text record.Span) {
@@ -54,7 +54,7 @@ func (b *bulk) parse(body []byte) error {
 		}
 		var it bulkItem
 		if !it.action(action) {
-			return bulkRefusal(line, `is no action: {"index":{...}} or {"create":{...}} stands before each document`)
+			return bulkRefusal(line, `is not an action: each document needs {"index":{...}} or {"create":{...}} before it`)
 		}
 		if it.op != "delete" {
 			if at >= len(body) {
@@ -70,7 +70,7 @@ func (b *bulk) parse(body []byte) error {
 		b.items = append(b.items, it)
 	}
 	if len(b.items) == 0 {
-		return refuse(codeEmptyBody, "a bulk without actions")
+		return refuse(codeEmptyBody, "the bulk has no actions")
 	}
 	return nil
 }
@@ -79,8 +79,8 @@ func bulkRefusal(line int, what string) *refusal {
 	return refuse(codeInvalidJSON, fmt.Sprintf("line %d of the bulk %s", line, what))
 }
 
-// action reads {"index":{"_index":"i","_id":"1-17",...}}, its members in any
-// order. ok is false for anything else.
+// action parses {"index":{"_index":"i","_id":"1-17",...}}, members in any order; false for
+// anything else.
 func (it *bulkItem) action(line []byte) (ok bool) {
 	s := jsonLine{line}
 	if !s.eat('{') {
@@ -125,8 +125,8 @@ func (it *bulkItem) action(line []byte) (ok bool) {
 	return s.eat('}') && s.end()
 }
 
-// jsonLine reads a line of JSON whose values are small. It gives strings back as
-// they are written, quotes included.
+// jsonLine parses a line of JSON with scalar values. Strings are returned as written, with
+// quotes.
 type jsonLine struct{ b []byte }
 
 func (s *jsonLine) space() {
@@ -172,7 +172,7 @@ func (s *jsonLine) text() ([]byte, bool) {
 	return nil, false
 }
 
-// value reads a string, a number, true, false or null: no action has others.
+// value reads a string, a number, true, false or null: actions have no others.
 func (s *jsonLine) value() ([]byte, bool) {
 	s.space()
 	if len(s.b) > 0 && s.b[0] == '"' {
@@ -187,8 +187,8 @@ func (s *jsonLine) value() ([]byte, bool) {
 	return value, value[0] != '{' && value[0] != '[' && json.Valid(value)
 }
 
-// answer is what Elasticsearch would say, from its second member on: every member
-// that strict clients look for. How long it took is known at the end.
+// answer is Elasticsearch's response from its second member on, with every member that
+// strict clients check. The first, took, is known at the end.
 func (b *bulk) answer(index string, requestID string) []byte {
 	out := make([]byte, 0, 64+192*len(b.items))
 	out = append(out, `,"errors":`...)
@@ -220,7 +220,7 @@ func (b *bulk) answer(index string, requestID string) []byte {
 		if it.keeps() {
 			out = append(out, `,"_version":1,"result":"created","_shards":{"total":1,"successful":1,"failed":0},"_seq_no":0,"_primary_term":1,"status":201}}`...)
 		} else {
-			out = append(out, `,"status":400,"error":{"type":"action_request_validation_exception","reason":"records are added, never changed or deleted: index and create are taken"}}}`...)
+			out = append(out, `,"status":400,"error":{"type":"action_request_validation_exception","reason":"records cannot be changed or deleted: use index or create"}}}`...)
 		}
 	}
 	return append(out, `]}`...)

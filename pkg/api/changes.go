@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// patchUser changes the user whom the token stands for.
+// patchUser changes the token's user.
 func (s *Server) patchUser(c *call) error {
 	var patch *change.PendingPatch
 	body, err := s.document(c, "application/merge-patch+json", func(body []byte) (warnings change.Warnings, err error) {
@@ -24,8 +24,8 @@ func (s *Server) patchUser(c *call) error {
 		return err
 	}
 	defer body.release()
-	// Passwords are hashed one after the other. A request that waits for that holds
-	// what the budget has counted, but no place among the documents.
+	// Password hashing is queued. A waiting request keeps its budgeted memory, but no
+	// parsing slot.
 	made, err := patch.Change(c.r.Context(), s.bodies.processor)
 	if err != nil {
 		return err
@@ -39,8 +39,8 @@ func (s *Server) patchUser(c *call) error {
 // maxIgnored bounds how many members a header names.
 const maxIgnored = 20
 
-// ignoredList is a list of JSON pointers as a header has it (RFC 9651). Those
-// beyond the bound are the token more.
+// ignoredList formats JSON pointers as a list of strings (RFC 9651). Those beyond the bound
+// become the token more.
 func ignoredList(pointers []string) string {
 	more := len(pointers) > maxIgnored
 	pointers = pointers[:min(len(pointers), maxIgnored)]
@@ -51,18 +51,18 @@ func ignoredList(pointers []string) string {
 	return list
 }
 
-// getUser shows the user whom the token stands for, secrets masked.
+// getUser returns the token's user, secrets masked.
 func (s *Server) getUser(c *call) error {
 	target := change.Target{User: c.who.Subject}
 	return s.show(c, target, func(e *remembered) (json.RawMessage, error) { return e.User(c.who.Subject) })
 }
 
-// document reads a document and hands it to parse. type2 is a second media type
-// it may have. The caller releases the body, unless there is an error.
+// document reads a document and passes it to parse. type2 is a second accepted media type.
+// The caller releases the body, unless there is an error.
 func (s *Server) document(c *call, type2 string, parse func(body []byte) (change.Warnings, error)) (*body, error) {
 	if values := c.r.Header["Content-Type"]; len(values) > 0 {
 		if media := mediaType(values[0]); media != "application/json" && media != type2 {
-			return nil, refuse(codeUnsupportedType, "the document is taken as application/json, in UTF-8")
+			return nil, refuse(codeUnsupportedType, "send the document as application/json in UTF-8")
 		}
 	}
 	body, err := s.bodies.read(c, change.MaxBody)
@@ -76,7 +76,7 @@ func (s *Server) document(c *call, type2 string, parse func(body []byte) (change
 	return body, nil
 }
 
-// parse hands a document to do, when there is a place for one.
+// parse passes a document to do, within a parsing slot.
 func (s *Server) parse(ctx context.Context, body []byte, do func([]byte) (change.Warnings, error)) error {
 	if len(body) == 0 {
 		return refuse(codeEmptyBody, "the body is empty")
@@ -93,8 +93,7 @@ func (s *Server) parse(ctx context.Context, body []byte, do func([]byte) (change
 	return err
 }
 
-// apply publishes a change once it is known to fit, and to meet the conditions
-// of the request.
+// apply publishes a change after checking that it fits and meets the request's conditions.
 func (s *Server) apply(c *call, made *change.Change) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()
@@ -126,10 +125,10 @@ func (s *Server) apply(c *call, made *change.Change) error {
 	return answerOK(c.w)
 }
 
-// applyOn publishes the change that one makes of the newest state, if that meets the
-// conditions, and returns the entity tag of the result. When another client gets
-// ahead, it is made anew; a nil change leaves the state as it is. With conditions it
-// returns once the change is applied.
+// applyOn publishes the change that next makes of the newest state, if that meets the
+// conditions, and returns the entity tag of the result. After a conflict with another client
+// it retries; a nil change leaves the state unchanged. With conditions it returns once the
+// change is applied.
 func (s *Server) applyOn(ctx context.Context, target change.Target, conditions condition, next func(now *remembered) (*change.Change, error)) (etag string, err error) {
 	for range maxAttempts {
 		now, err := s.recall(ctx, target)
@@ -158,17 +157,17 @@ func (s *Server) applyOn(ctx context.Context, target change.Target, conditions c
 	return "", change.ErrStale
 }
 
-// fits tells early whether a change can be applied. Changes on their way may
-// still make a difference; the ingester judges again.
+// fits predicts whether a change can be applied. Pending changes may alter that; the ingester
+// checks again.
 func fits(now change.Entry, made *change.Change) error {
 	_, _, err := change.Apply(now, *made, change.Place{Incarnation: now.Incarnation, Seq: now.Seq + 1})
 	return err
 }
 
-// maxAttempts is how often a change is tried that others get ahead of.
+// maxAttempts bounds the attempts of a change that conflicts with others.
 const maxAttempts = 5
 
-// show answers with what is remembered of a target.
+// show returns the document of a target.
 func (s *Server) show(c *call, target change.Target, document func(*remembered) (json.RawMessage, error)) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()
@@ -199,8 +198,8 @@ func (s *Server) show(c *call, target change.Target, document func(*remembered) 
 	return nil
 }
 
-// fieldOf is the dataset field that a path names, if there can be one of this name and
-// its table is one the caller may touch. Its segments are decoded once.
+// fieldOf is the dataset field of a path, if its name is valid and the token covers its
+// table. Path segments are decoded once.
 func fieldOf(c *call) (change.Target, error) {
 	table, err1 := url.PathUnescape(c.c.Param("tableId"))
 	field, err2 := url.PathUnescape(c.c.Param("fieldId"))
@@ -208,13 +207,13 @@ func fieldOf(c *call) (change.Target, error) {
 		return change.Target{}, refuse(codeNoRoute, "a dataset field is named by its table and its own id")
 	}
 	if !c.who.MayTouch(table) {
-		return change.Target{}, refuse(codeTableForbidden, "the access token lists the tables it is for, and this is none of them")
+		return change.Target{}, refuse(codeTableForbidden, "the access token is limited to other tables")
 	}
-	_, err := change.NewFieldDelete(table, field, c.who.Subject, 0) // checks the names
+	_, err := change.NewFieldDelete(table, field, c.who.Subject, 0) // validates the names
 	return change.Target{Table: table, Field: field}, err
 }
 
-// putField stores a whole dataset field; one that was deleted comes back.
+// putField stores a whole dataset field and revives a deleted one.
 func (s *Server) putField(c *call) error {
 	target, err := fieldOf(c)
 	if err != nil {
@@ -232,7 +231,6 @@ func (s *Server) putField(c *call) error {
 	return s.apply(c, made)
 }
 
-// getField shows a dataset field.
 func (s *Server) getField(c *call) error {
 	target, err := fieldOf(c)
 	if err != nil {
@@ -244,9 +242,8 @@ func (s *Server) getField(c *call) error {
 	})
 }
 
-// deleteField leaves a tombstone where a dataset field is, or might be: we keep
-// no list of the fields there are, so none is unknown. What is deleted already
-// stays as it is, and nothing is published.
+// deleteField leaves a tombstone whether or not the field exists: there is no list of
+// fields, so none is unknown. Deleting a deleted field publishes nothing.
 func (s *Server) deleteField(c *call) error {
 	target, err := fieldOf(c)
 	if err != nil {
@@ -254,13 +251,13 @@ func (s *Server) deleteField(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
 	defer cancel()
-	s.hurry(c) // a body says nothing here
+	s.hurry(c) // the body is ignored
 	_, err = s.applyOn(ctx, target, conditionOf(c.r.Header), func(now *remembered) (*change.Change, error) {
 		if now.Deleted && !now.behind {
 			return nil, nil
 		}
-		// While the state is behind, a second tombstone may be published. It
-		// changes nothing; refusing a deletion would.
+		// While the state is behind, a second tombstone may be published, which is
+		// harmless; refusing the deletion is not.
 		return change.NewFieldDelete(target.Table, target.Field, c.who.Subject, 0)
 	})
 	if err != nil {

@@ -10,47 +10,46 @@ import (
 	"sluice/pkg/record"
 )
 
-// Config says where the api listens and what it takes. Its flags are those of the
-// command line; zero values stand for the defaults.
+// Config configures the api. Its flags are those of the command line; zero values mean the
+// defaults.
 type Config struct {
 	Listen  string `name:"http" default:"127.0.0.1:8080" help:"Address for clients."`
 	TLS     `kong:"-"`
-	Elastic string `name:"elasticsearch" placeholder:"ADDR" help:"Address where clients of Elasticsearch post bulks, as Camunda's exporters do: their password is the access token. Off when empty."`
+	Elastic string `name:"elasticsearch" placeholder:"ADDR" help:"Address for bulks of Elasticsearch clients such as Camunda's exporters, with the access token as password. Off when empty."`
 
-	BulkBytes          int           `name:"max-bulk" default:"67108864" help:"Longest bulk in bytes, after decompression. Bulks get memory for four of them, beside --memory."`
-	BodyBytes          int           `name:"max-body" default:"16777216" help:"Longest body in bytes, after decompression."`
-	Records            int           `name:"max-records" default:"50000" help:"Most records in one request."`
-	RecordBytes        int           `name:"max-record-bytes" default:"8388608" help:"Longest record in bytes, at most 16 MiB."`
-	Depth              int           `name:"max-depth" default:"64" help:"Deepest nesting of a record."`
-	Ratio              int           `name:"max-ratio" default:"200" help:"Most bytes one compressed byte may stand for."`                                      // in bodies beyond 1 MiB
-	InFlightBytes      int64         `name:"max-in-flight" default:"0" help:"Memory in bytes for bodies being read or published; 0 for a quarter of --memory."` // at least 4 × the longest body; without a --memory that is the default
+	BulkBytes          int           `name:"max-bulk" default:"67108864" help:"Maximum bulk in bytes, after decompression. Bulks get memory for four of them, in addition to --memory."`
+	BodyBytes          int           `name:"max-body" default:"16777216" help:"Maximum body in bytes, after decompression."`
+	Records            int           `name:"max-records" default:"50000" help:"Maximum records in one request."`
+	RecordBytes        int           `name:"max-record-bytes" default:"8388608" help:"Maximum record in bytes, at most 16 MiB."`
+	Depth              int           `name:"max-depth" default:"64" help:"Maximum nesting of a record."`
+	Ratio              int           `name:"max-ratio" default:"200" help:"Maximum compression ratio."`                                        // in bodies beyond 1 MiB
+	InFlightBytes      int64         `name:"max-in-flight" default:"0" help:"Memory in bytes for bodies in flight; 0: a quarter of --memory."` // at least 4 × the longest body, which is the default without --memory
 	Connections        int           `name:"max-connections" default:"4096" help:"Maximum connections; at the limit an idle one is closed for a new one."`
-	AddressConnections int           `name:"max-connections-per-address" default:"0" help:"Most connections from one address; 0 for a quarter of --max-connections. Raise it behind a proxy."`
-	Fields             int           `name:"max-fields" default:"10000" help:"Most dataset fields of one subject, those deleted lately included."`
-	Rate               float64       `default:"0" help:"Requests per second of a token that says nothing else; 0 for no limit."`
-	AccessLog          bool          `help:"Log every request: method, route, status, bytes, seconds, address and subject. Refusals for lack of rights are logged anyway, sampled."`
+	AddressConnections int           `name:"max-connections-per-address" default:"0" help:"Maximum connections from one address; 0: a quarter of --max-connections. Raise it behind a proxy."`
+	Fields             int           `name:"max-fields" default:"10000" help:"Maximum dataset fields of one subject, recently deleted ones included."`
+	Rate               float64       `default:"0" help:"Requests per second of a token without a rate; 0: no limit."`
+	AccessLog          bool          `help:"Log every request: method, route, status, bytes, seconds, address and subject. Rejected clients are always logged, sampled."`
 	HeaderTimeout      time.Duration `default:"10s" help:"Time to read the header of a request."`
 	BodyTimeout        time.Duration `default:"30s" help:"Time to read the body of a request."`
-	Mask               []string      `placeholder:"MEMBER,..." help:"Members and variables of records whose values are secrets, in any case of letters and at any depth, also in texts that are JSON: *** is stored instead, as it always is of password."`
+	Mask               []string      `placeholder:"MEMBER,..." help:"Members and variables of records whose values are stored as ***, ignoring case, at any depth, also in JSON texts; password always is."`
 
-	ChunkBytes     int           `kong:"-" default:"524288"` // longest message in the stream, compressed, unless one record is longer
-	InFlightWait   time.Duration `kong:"-" default:"2s"`     // how long a request may wait for memory for its body
-	BodyGrace      time.Duration `kong:"-" default:"5s"`     // how long a body may be slower than BodyRate
-	BodyRate       int           `kong:"-" default:"16384"`  // bytes per second a body must keep up
-	IdleTimeout    time.Duration `kong:"-" default:"2m"`     // how long a connection is kept open between requests
+	ChunkBytes     int           `kong:"-" default:"524288"` // target size of a chunk, compressed, unless one record is larger
+	InFlightWait   time.Duration `kong:"-" default:"2s"`     // limit of the wait for memory of a body
+	BodyGrace      time.Duration `kong:"-" default:"5s"`     // initial time without BodyRate
+	BodyRate       int           `kong:"-" default:"16384"`  // minimum bytes per second of a body
+	IdleTimeout    time.Duration `kong:"-" default:"2m"`     // of a connection between requests
 	PublishTimeout time.Duration `kong:"-" default:"1.8s"`   // to get a request into the stream, else 503
-	StateWait      time.Duration `kong:"-" default:"1s"`     // how long a reader waits for an accepted change to be applied
-	Documents      int           `kong:"-" default:"4"`      // most bodies of users and dataset fields parsed at once, some 20 MiB each at worst
-	Drain          time.Duration `kong:"-" default:"8s"`     // how long Run waits for requests in flight when it ends
+	StateWait      time.Duration `kong:"-" default:"1s"`     // limit of a reader's wait for an accepted change to be applied
+	Documents      int           `kong:"-" default:"4"`      // concurrently parsed bodies of users and dataset fields, up to some 20 MiB each
+	Drain          time.Duration `kong:"-" default:"8s"`     // limit of the wait for requests in flight at shutdown
 
-	Version string `kong:"-"` // of the program, for the description of the routes; default what stands there
-	Commit  string `kong:"-"` // that it was built from, likewise
+	Version string `kong:"-"` // for the OpenAPI document; default: as written there
+	Commit  string `kong:"-"` // of the build, likewise
 }
 
-// TLS says by what the api is known to its clients; without it it speaks plain
-// HTTP.
+// TLS is the certificate of the api; without it the api serves plain HTTP.
 type TLS struct {
-	TLSCert string `name:"tls-cert" type:"existingfile" help:"File of the PEM certificate chain; read again when it changes."`
+	TLSCert string `name:"tls-cert" type:"existingfile" help:"File of the PEM certificate chain; reloaded on change."`
 	TLSKey  string `name:"tls-key" type:"existingfile" help:"File of its private key."`
 }
 
@@ -69,11 +68,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxRecord is what a message takes, if the record becomes smaller by being
-// compressed.
+// maxRecord is the message limit, for records that compression makes smaller.
 const maxRecord = 16 << 20
 
-// maxBody is the longest one that any port takes.
+// maxBody is the longest body of any port.
 func (c Config) maxBody() int {
 	if c.Elastic == "" {
 		return c.BodyBytes
@@ -84,17 +82,17 @@ func (c Config) maxBody() int {
 func (c Config) check() error {
 	switch {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return errors.New("a TLS certificate needs its key, and a key its certificate")
+		return errors.New("set both --tls-cert and --tls-key, or neither")
 	case c.InFlightBytes < 4*int64(c.maxBody()):
-		return errors.New("the memory for bodies in flight is less than four times the longest body")
+		return errors.New("--max-in-flight is less than four times the longest body")
 	case c.RecordBytes > c.BodyBytes:
-		return errors.New("the longest record is longer than the longest body")
+		return errors.New("--max-record-bytes exceeds the longest body")
 	case c.Elastic != "" && c.RecordBytes > flow.MaxChunkBytes-2:
-		return fmt.Errorf("the longest record is longer than %d bytes: one that cannot be compressed would not fit into a message, and an exporter would repeat its bulk for ever", flow.MaxChunkBytes-2)
+		return fmt.Errorf("--max-record-bytes exceeds %d: an incompressible record would not fit into a message, and an exporter would retry its bulk for ever", flow.MaxChunkBytes-2)
 	case c.RecordBytes > maxRecord:
-		return fmt.Errorf("the longest record is longer than the %d bytes that a message may have", maxRecord)
+		return fmt.Errorf("--max-record-bytes exceeds the message limit of %d bytes", maxRecord)
 	case !(c.Rate >= 0):
-		return errors.New("the rate is negative")
+		return errors.New("--rate is negative")
 	}
 	return nil
 }

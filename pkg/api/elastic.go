@@ -19,30 +19,29 @@ import (
 	"sluice/pkg/record"
 )
 
-// The second port speaks as much Elasticsearch as the exporters of Camunda and
-// OpenSearch need, and common shippers: they post here as they are
-// (docs/camunda.md). Behind it everything is the same as behind the first:
-// tokens, rates, memory, identity, the stream.
+// The second port implements as much of Elasticsearch as the exporters of Camunda and
+// OpenSearch and common shippers need to post unchanged (docs/camunda.md). All else is equal
+// to the first port: tokens, rates, memory, identity, the stream.
 //
-// An exporter sends its whole buffer again and again until it is taken. So one
-// record that is none must not refuse the others: it is dead-lettered with its bytes
-// and its reason, and the bulk is accepted.
+// An exporter resends its whole buffer until it is accepted. So an invalid record must not
+// refuse the others: it is dead-lettered with its bytes and its reason, and the bulk is
+// accepted.
 
-// DeadLetters keeps what is no record. *stream.DeadLetters is the real one.
+// DeadLetters stores invalid records. *stream.DeadLetters is the real one.
 //
-// SetAside returns nil once the letter is durable; the same bytes of the same
-// source are one letter. The error is flow.ErrDeadShare when its source has too many, and
-// flow.ErrFull when all together are too many.
+// SetAside returns nil once the letter is durable; the same bytes of one source are one
+// letter. The error is flow.ErrDeadShare if the source has too many, and flow.ErrFull if all
+// together are too many.
 //
-// Admits is flow.ErrDeadShare for a source whose accepted records became too many dead
-// letters.
+// Admits fails with flow.ErrDeadShare for a source whose accepted records became too many
+// dead letters.
 type DeadLetters interface {
 	SetAside(ctx context.Context, d flow.Dead) error
 	Admits(source string) error
 }
 
-// elasticRoutes are what is answered there. The path of a bulk may name an
-// index; of all others only the beginning counts.
+// elasticRoutes are the routes of that port. The path of a bulk may name an index; other
+// paths match by prefix.
 func (s *Server) elasticRoutes() {
 	with := func(route string, h handler) gin.HandlerFunc {
 		return s.guarded("elasticsearch "+route, flow.ScopeRecordsWrite, h)
@@ -54,7 +53,7 @@ func (s *Server) elasticRoutes() {
 		health      = with("GET /_cluster/health", answers(elasticHealth))
 		acknowledge = with("PUT", s.acknowledge(`{"acknowledged":true}`))
 		ism         = with("POST /_plugins/_ism", s.acknowledge(`{"updated_indices":0,"failures":false,"failed_indices":[]}`))
-		missing     = with("none", func(*call) error { return refuse(codeNoRoute, "Sluice takes bulks here, and knows no index") })
+		missing     = with("none", func(*call) error { return refuse(codeNoRoute, "this port accepts bulks only; there are no indices") })
 	)
 	s.elastic.NoRoute(translate, func(c *gin.Context) {
 		method, path := c.Request.Method, c.Request.URL.Path
@@ -85,8 +84,8 @@ func isBulk(path string) bool {
 	return ok && strings.Count(rest, "/") <= 1
 }
 
-// translate says in our words what a client of Elasticsearch says in its own:
-// the password of Basic is the access token; and it takes JSON under any name.
+// translate maps a request of an Elasticsearch client to ours: the password of Basic is the
+// access token, and any media type of JSON is accepted.
 func translate(c *gin.Context) {
 	h := c.Request.Header
 	scheme, packed, _ := strings.Cut(strings.TrimSpace(h.Get("Authorization")), " ")
@@ -100,11 +99,11 @@ func translate(c *gin.Context) {
 	}
 	h.Del("Accept")
 	c.Set(elasticKey, true)
-	c.Writer.Header()["X-Elastic-Product"] = elasticProduct // clients believe no answer without it
+	c.Writer.Header()["X-Elastic-Product"] = elasticProduct // clients require it
 }
 
-// elasticKey marks a request of the second port, userKey is the user name that it
-// brings, which no right follows from.
+// elasticKey marks a request of the second port; userKey is its user name, which grants no
+// rights.
 const (
 	elasticKey = "elasticsearch"
 	userKey    = "user"
@@ -113,7 +112,7 @@ const (
 var elasticProduct = []string{"Elasticsearch"}
 
 const (
-	// elasticVersion is what clients compare theirs with.
+	// elasticVersion is checked by clients for compatibility.
 	elasticVersion = "8.17.0"
 
 	elasticInfo = `{"name":"sluice","cluster_name":"sluice","cluster_uuid":"c2x1aWNlAAAAAAAAAAAAAA","version":{"number":"` + elasticVersion + `",` +
@@ -141,12 +140,12 @@ func answerElastic(w http.ResponseWriter, status int, body ...[]byte) {
 	h["Content-Length"] = []string{strconv.Itoa(n)}
 	w.WriteHeader(status)
 	for _, part := range body {
-		_, _ = w.Write(part) // the client is gone when this fails
+		_, _ = w.Write(part) // fails only if the client is gone
 	}
 }
 
-// acknowledge takes templates, policies and settings, and forgets them: there
-// are no indices.
+// acknowledge acknowledges templates, policies, and settings without effect: there are no
+// indices.
 func (s *Server) acknowledge(answer string) handler {
 	return func(c *call) error {
 		s.swallow(c)
@@ -155,15 +154,15 @@ func (s *Server) acknowledge(answer string) handler {
 	}
 }
 
-// swallow reads what is left of a body, as far as it comes soon. The exporters'
-// clients do not look at an answer that comes before they have sent all.
+// swallow reads the rest of a body, up to a deadline. The exporters' clients ignore an answer
+// that comes before they have sent everything.
 func (s *Server) swallow(c *call) {
 	control := http.NewResponseController(c.w)
-	_ = control.SetReadDeadline(time.Now().Add(s.cfg.BodyGrace)) // or there is no connection
+	_ = control.SetReadDeadline(time.Now().Add(s.cfg.BodyGrace)) // fails only without a connection
 	_, _ = io.CopyN(io.Discard, c.r.Body, int64(s.cfg.BulkBytes))
 }
 
-// elasticFailure is the answer to a request that is refused as a whole.
+// elasticFailure is the answer to a refused request.
 type elasticFailure struct {
 	Error struct {
 		Type      string          `json:"type"`
@@ -178,9 +177,8 @@ type elasticReason struct {
 	Reason string `json:"reason"`
 }
 
-// elasticStatus is the status of a refusal at the second port. What another
-// server, or this one a little later, may take is 503: clients that know several
-// go to the next one.
+// elasticStatus is the status of a refusal at the second port. It is 503 if another server,
+// or this one later, may accept the request: clients then try their next server.
 func elasticStatus(row failure) int {
 	switch row.Code {
 	case codeStreamFull, codeStreamBusy, codeOverloaded:
@@ -189,7 +187,7 @@ func elasticStatus(row failure) int {
 	return row.Status
 }
 
-// answerElastic writes the refusal as Elasticsearch would.
+// answerElastic writes the refusal in Elasticsearch's format.
 func (r *refusal) answerElastic(w http.ResponseWriter) {
 	row := byCode(r.code)
 	var f elasticFailure
@@ -200,7 +198,7 @@ func (r *refusal) answerElastic(w http.ResponseWriter) {
 	}
 	f.Error.RootCause = []elasticReason{{f.Error.Type, f.Error.Reason}}
 	body, err := json.Marshal(f)
-	if err != nil { // strings and integers only: cannot happen
+	if err != nil { // impossible: strings and integers only
 		panic(err)
 	}
 	h := w.Header()
@@ -211,8 +209,7 @@ func (r *refusal) answerElastic(w http.ResponseWriter) {
 	answerElastic(w, f.Status, body)
 }
 
-// postBulk answers once every record of the bulk is durable, and everything
-// else of it is dead-lettered.
+// postBulk answers once every record of the bulk is durable and the rest is dead-lettered.
 func (s *Server) postBulk(c *call) error {
 	begun := time.Now()
 	if err := s.dead.Admits(c.who.Source); err != nil {
@@ -254,12 +251,10 @@ func (s *Server) postBulk(c *call) error {
 	return nil
 }
 
-// letters is how many dead letters of a bulk are on their way at once: they
-// share the stream's syncs.
+// letters bounds the concurrent dead letters of a bulk, which share the stream's syncs.
 const letters = 32
 
-// deadLetter keeps what is no record, before the bulk is answered. Repeating it is
-// harmless.
+// deadLetter dead-letters invalid records before the bulk is answered. It is idempotent.
 func (s *Server) deadLetter(c *call, refused []record.Refused, received time.Time) error {
 	all, ctx := errgroup.WithContext(c.r.Context())
 	all.SetLimit(letters)
@@ -269,7 +264,7 @@ func (s *Server) deadLetter(c *call, refused []record.Refused, received time.Tim
 				Source: c.who.Source, Subject: c.who.Subject, Received: received, TraceParent: s.spans.parent(c),
 				Records: 1, Body: r.Raw,
 			},
-			Index: -1, Code: r.Code, Reason: "posted as Elasticsearch has it: " + r.Pointer + " " + r.Detail,
+			Index: -1, Code: r.Code, Reason: "posted by Elasticsearch's protocol: |" + r.Pointer + " " + r.Detail,
 		}
 		all.Go(func() error {
 			if err := s.dead.SetAside(ctx, dead); err != nil {
@@ -281,7 +276,7 @@ func (s *Server) deadLetter(c *call, refused []record.Refused, received time.Tim
 	}
 	if err := all.Wait(); err != nil {
 		if errors.Is(err, flow.ErrFull) {
-			return refuse(codeStreamFull, "there is no room for more dead letters: sluice dead list shows them, sluice dead drop makes room")
+			return refuse(codeStreamFull, "the dead-letter stream is full: list dead letters with sluice dead list, free space with sluice dead drop")
 		}
 		return err
 	}

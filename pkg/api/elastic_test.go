@@ -250,8 +250,8 @@ func TestABulkThatIsRefused(t *testing.T) {
 		"a password in no form":  {good, header("Authorization", "Basic !!"), nil, 401, "token_missing"},
 		"a token without rights": {good, header("Authorization", basic("a", "reader")), nil, 403, "records:write"},
 		"nothing":                {"", nil, nil, 400, "empty_body"},
-		"empty lines":            {"\n\n", nil, nil, 400, "without actions"},
-		"no bulk":                {exported(1, 1, "X") + "\n" + exported(1, 2, "X") + "\n", nil, nil, 400, "line 1 of the bulk is no action"},
+		"empty lines":            {"\n\n", nil, nil, 400, "has no actions"},
+		"no bulk":                {exported(1, 1, "X") + "\n" + exported(1, 2, "X") + "\n", nil, nil, 400, "line 1 of the bulk is not an action"},
 		"an action alone":        {good + `{"index":{}}`, nil, nil, 400, "line 3 of the bulk has no document"},
 		"a broken action":        {good + `{"index":{"_id":}}` + "\n{}\n", nil, nil, 400, "line 3"},
 		"an unknown action":      {`{"frob":{}}` + "\n{}\n", nil, nil, 400, "line 1"},
@@ -348,7 +348,7 @@ func FuzzActions(f *testing.F) {
 		}
 		var want map[string]map[string]json.RawMessage
 		if err := json.Unmarshal([]byte(line), &want); err != nil {
-			t.Fatalf("%q is taken, and is no action: %v", line, err)
+			t.Fatalf("%q is taken, and is not an action: %v", line, err)
 		}
 		for name, got := range map[string][]byte{"_index": index, "_id": id} {
 			if it := want[op][name]; got != nil && (len(it) == 0 || !json.Valid(got)) {

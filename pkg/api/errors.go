@@ -16,19 +16,18 @@ import (
 	"sluice/pkg/record"
 )
 
-// code names a way to be refused. Codes are part of the HTTP API.
+// code is the code of a refusal, part of the HTTP API.
 type code string
 
-// failure is one row of the table: what a code is to a client.
+// failure is one row of the table of refusals.
 type failure struct {
 	Code   code
 	Status int
-	Title  string        // the same for every request; the detail says more
-	Retry  time.Duration // after which to try again, when nothing better is known; 0: it would fail again
+	Title  string        // constant; the detail is specific
+	Retry  time.Duration // default of Retry-After; 0: a retry would fail again
 }
 
-// failures is the one place where failures become statuses. docs/http-api.md shows the
-// same table.
+// failures is the only mapping of failures to statuses. docs/http-api.md has the same table.
 var failures []failure
 
 // row adds a row to failures.
@@ -37,7 +36,7 @@ func row(c code, status int, title string, retry time.Duration) code {
 	return c
 }
 
-// The codes of whole requests. Those of records are in package record.
+// Codes of requests. Those of records are in package record.
 var (
 	codeEmptyBody           = row(record.CodeEmptyBody, http.StatusBadRequest, "The body is empty", 0)
 	codeInvalidJSON         = row(record.CodeInvalidJSON, http.StatusBadRequest, "The body is not valid JSON", 0)
@@ -96,16 +95,16 @@ func byCode(c code) failure {
 	return byCode(codeInternal)
 }
 
-// refusal is a request refused, with what its client should know. It never
-// carries a submitted value.
+// refusal is a refused request with details for its client. It never carries a submitted
+// value.
 type refusal struct {
 	code      code
 	detail    string           // a sentence
 	problems  []record.Problem // one by one, at most 100
-	total     int              // problems there are, when more than are listed
-	retry     time.Duration    // better than the table's; 0: not known
-	challenge string           // of WWW-Authenticate, besides the scheme and realm
-	cause     error            // for the log, when it is our fault
+	total     int              // number of problems, if more than listed
+	retry     time.Duration    // overrides the table's Retry; 0: unknown
+	challenge string           // of WWW-Authenticate, after scheme and realm
+	cause     error            // for the log, if internal
 }
 
 func (r *refusal) Error() string { return string(r.code) + ": " + r.detail }
@@ -113,7 +112,7 @@ func (r *refusal) Unwrap() error { return r.cause }
 
 func refuse(c code, detail string) *refusal { return &refusal{code: c, detail: detail} }
 
-// refusalOf says how a failure is answered. What it does not know is our fault.
+// refusalOf maps a failure to its refusal. Unknown failures are internal errors.
 func refusalOf(err error) *refusal {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -135,15 +134,15 @@ func refusalOf(err error) *refusal {
 	return r
 }
 
-// streamRefusal knows the failures of the stream and of memory.
+// streamRefusal maps failures of the stream and of memory.
 func streamRefusal(err error) *refusal {
 	switch {
 	case errors.Is(err, budget.ErrNoMemory):
 		return refuse(codeOverloaded, "the memory for bodies in flight is used up")
 	case errors.Is(err, flow.ErrFull):
-		return refuse(codeStreamFull, "the stream's disk budget is full until older records are stored")
+		return refuse(codeStreamFull, "the stream's disk budget is used up until older records are stored")
 	case errors.Is(err, flow.ErrDeadShare):
-		return refuse(codeDeadLettersFull, "nothing of the source that cannot be stored is taken until an operator replays or drops some of its dead letters (sluice dead list); other sources are not affected")
+		return refuse(codeDeadLettersFull, "replay or drop dead letters of the source (sluice dead list); other sources are not affected")
 	case errors.Is(err, flow.ErrBusy):
 		return refuse(codeStreamBusy, "too many publishes to the stream are in flight")
 	case errors.Is(err, flow.ErrHeld):
@@ -151,16 +150,16 @@ func streamRefusal(err error) *refusal {
 	case errors.Is(err, flow.ErrKeyReused):
 		return refuse(codeKeyReused, "the Idempotency-Key was used with another body within the window")
 	case errors.Is(err, flow.ErrTooLarge):
-		return refuse(codeRecordTooLarge, "a record is larger than the stream takes")
+		return refuse(codeRecordTooLarge, "a record exceeds the stream's message limit")
 	case errors.Is(err, flow.ErrDiskFull):
-		return refuse(codeDiskFull, "nothing is accepted until the operator frees disk space; what was acknowledged is kept; retry, with the same Idempotency-Key if it had one")
+		return refuse(codeDiskFull, "nothing is accepted until the operator frees disk space; acknowledged records are kept; retry, with the same Idempotency-Key if it had one")
 	case errors.Is(err, flow.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return refuse(codeStreamUnavailable, "the outcome is unknown; retry, with the same Idempotency-Key if it had one")
 	}
 	return nil
 }
 
-// recordRefusal knows what may be wrong with records.
+// recordRefusal maps invalid records.
 func recordRefusal(err error) *refusal {
 	var syntax *record.SyntaxError
 	var limit *record.LimitError
@@ -178,7 +177,7 @@ func recordRefusal(err error) *refusal {
 	case errors.As(err, &problems):
 		of := codeInvalidRecords
 		if !slices.ContainsFunc(problems.Problems, func(p record.Problem) bool { return p.Code != record.CodeOtherTenant }) {
-			of = codeTenantForbidden // and nothing else is wrong
+			of = codeTenantForbidden // all problems are of other tenants
 		}
 		return &refusal{
 			code: of, detail: "nothing of the request was stored; errors lists the invalid records",
@@ -190,19 +189,19 @@ func recordRefusal(err error) *refusal {
 
 // problem is the body of every refusal (RFC 9457).
 type problem struct {
-	Type     string  `json:"type"` // where /docs says what it means
+	Type     string  `json:"type"` // anchor in /docs
 	Title    string  `json:"title"`
 	Status   int     `json:"status"`
 	Detail   string  `json:"detail,omitempty"`
 	Instance string  `json:"instance"` // urn:uuid: and the id of the request
 	Code     code    `json:"code"`
 	Errors   []wrong `json:"errors,omitempty"`
-	Total    int     `json:"totalErrors,omitempty"` // when there are more than Errors lists
+	Total    int     `json:"totalErrors,omitempty"` // if more than listed in Errors
 }
 
-// wrong is one thing wrong with a body.
+// wrong is one error in a body.
 type wrong struct {
-	Index   *int   `json:"index,omitempty"` // of the record; none in a document that is no list of records
+	Index   *int   `json:"index,omitempty"` // of the record; absent in other documents
 	Pointer string `json:"pointer"`         // JSON pointer as a URI fragment
 	Code    string `json:"code"`
 	Detail  string `json:"detail"`
@@ -237,17 +236,17 @@ func (r *refusal) answer(w http.ResponseWriter, requestID string) {
 	h := w.Header()
 	r.headers(h, row)
 	body, err := json.Marshal(p)
-	if err != nil { // strings and integers only: cannot happen
+	if err != nil { // impossible: strings and integers only
 		panic(err)
 	}
 	h["Content-Type"] = problemType
 	h["Cache-Control"] = noStore
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(row.Status)
-	_, _ = w.Write(body) // the client is gone when this fails
+	_, _ = w.Write(body) // fails only if the client is gone
 }
 
-// headers says in the header what programs look for there.
+// headers sets the headers of a refusal.
 func (r *refusal) headers(h http.Header, row failure) {
 	retry := r.retry
 	if retry <= 0 {
@@ -266,7 +265,7 @@ func (r *refusal) headers(h http.Header, row failure) {
 	}
 	switch row.Code {
 	case codeBodyTimeout, codeBodyIncomplete, codeBodyTooLarge:
-		h.Set("Connection", "close") // what is left of the body will not be read
+		h.Set("Connection", "close") // the rest of the body is not read
 	case codeUnsupportedEncoding:
 		h.Set("Accept-Encoding", "gzip, zstd") // RFC 9110, 15.5.16
 	}

@@ -16,13 +16,13 @@ import (
 	"sluice/pkg/api/budget"
 )
 
-// Content encodings that are taken.
+// Content encodings of bodies.
 const (
 	encodingGzip = "gzip"
 	encodingZstd = "zstd"
 )
 
-// encodingOf returns how a body is compressed, empty for not at all.
+// encodingOf returns the compression of a body; empty: none.
 func encodingOf(h http.Header) (string, error) {
 	values := h["Content-Encoding"]
 	if len(values) == 0 {
@@ -36,17 +36,16 @@ func encodingOf(h http.Header) (string, error) {
 	case encodingZstd:
 		return encodingZstd, nil
 	default:
-		return "", refuse(codeUnsupportedEncoding, "bodies are taken plain, or compressed with gzip or zstd")
+		return "", refuse(codeUnsupportedEncoding, "send bodies uncompressed, or with gzip or zstd")
 	}
 }
 
-// freeOfRatio is how large a body may become whatever it was compressed from.
+// freeOfRatio is the decompressed size without a limit of the ratio.
 const freeOfRatio = 1 << 20
 
-// inflate decompresses a body that is all in memory, so that decoders and their
-// windows are held only while they work: never while a client dawdles, and never
-// while memory is waited for. A body that is longer than it said is decompressed anew,
-// with memory for all that it may become.
+// inflate decompresses a body that is completely read, so that decoders are held only while
+// they work, not while waiting for a client or for memory. A body longer than it claims is
+// decompressed again, with memory for the maximum.
 func (b *bodies) inflate(ctx context.Context, subject, encoding string, sent *body, limit int) (*body, error) {
 	if len(sent.bytes) == 0 {
 		return nil, refuse(codeEmptyBody, "the body is empty")
@@ -54,8 +53,8 @@ func (b *bodies) inflate(ctx context.Context, subject, encoding string, sent *bo
 	allowed := max(freeOfRatio, b.cfg.Ratio*len(sent.bytes))
 	most := min(limit, allowed)
 	expect := min(8*len(sent.bytes), most)
-	// What cannot be true is what a body that was cut off or never was
-	// compressed happens to say: unpacking it will tell.
+	// An implausible size is that of a truncated or uncompressed body: decompression
+	// will tell.
 	if claim, said := claimedSize(encoding, sent.bytes); said && claim <= uint64(limit) {
 		if expect = int(claim); expect > allowed {
 			return nil, tooDense(b.cfg.Ratio)
@@ -89,7 +88,7 @@ func (b *bodies) inflate(ctx context.Context, subject, encoding string, sent *bo
 	return nil, tooLarge(limit)
 }
 
-// unpack decompresses at most n bytes into plain, and tells whether they are all.
+// unpack decompresses at most n bytes into plain, and tells whether that is all.
 func (b *bodies) unpack(ctx context.Context, encoding string, sent []byte, plain *body, n int) (whole bool, err error) {
 	idle := b.short
 	if n > budget.SmallBody {
@@ -112,8 +111,8 @@ func (b *bodies) unpack(ctx context.Context, encoding string, sent []byte, plain
 	return plain.fill(from, n)
 }
 
-// claimedSize is how large a compressed body says it is. One that lies gets the
-// memory it turns out to need, or is refused then.
+// claimedSize is the size that a compressed body claims. A false claim only costs a second
+// decompression or is refused.
 func claimedSize(encoding string, sent []byte) (size uint64, said bool) {
 	var head zstd.Header
 	switch {
@@ -126,16 +125,15 @@ func claimedSize(encoding string, sent []byte) (size uint64, said bool) {
 	return 0, false
 }
 
-// decoder decompresses one body at a time. Its decoders are made when they
-// are first needed, and used again.
+// decoder decompresses one body at a time. Its decoders are created on first use and reused.
 type decoder struct {
 	source bytes.Reader
 	gzip   *gzip.Reader
 	zstd   *zstd.Decoder
 }
 
-// zstdWindow is the largest window a body may ask for: what every decoder is
-// expected to support (RFC 8878, 3.1.1.1.2).
+// zstdWindow is the largest accepted window: what every decoder should support (RFC 8878,
+// 3.1.1.1.2).
 const zstdWindow = 8 << 20
 
 func (d *decoder) open(encoding string, sent []byte) (io.Reader, error) {
@@ -161,9 +159,9 @@ func inflateFailure(err error) error {
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		return refuse(codeBadCompression, fmt.Sprintf("the body needs a zstd window of more than %d bytes", zstdWindow))
 	}
-	return refuse(codeBadCompression, "the body cannot be decompressed as its Content-Encoding says")
+	return refuse(codeBadCompression, "the body cannot be decompressed by its Content-Encoding")
 }
 
 func tooDense(ratio int) *refusal {
-	return refuse(codeRatio, fmt.Sprintf("the body is more than %d times as large as what was sent", ratio))
+	return refuse(codeRatio, fmt.Sprintf("the body decompresses to more than %d times its size", ratio))
 }

@@ -57,37 +57,37 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"code"}),
 		rejected: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "rejected_clients_total",
-			Help: "Requests rejected for what their client sends or is: its token, rights, rate, or body, by configured subject (else unknown) and code. Addresses: /rejected of the ops port.",
+			Help: "Requests rejected for the client's token, rights, rate, or body, by configured subject (else unknown) and code. Addresses: /rejected of the ops port.",
 		}, []string{"subject", "code"}),
 		sources: sourceCounters{of: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "source_posts_total",
-			Help: "Posts accepted by source, repeats included; sources beyond the first 200 that a process sees count as other.",
+			Help: "Posts accepted by source, repeats included; sources beyond the first 200 of a process count as other.",
 		}, []string{"source"})},
 		inFlight: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "requests_in_flight",
 			Help: "Requests being handled.",
 		}),
-		panics:              auto.NewCounter(prometheus.CounterOpts{Name: "panics_total", Help: "Requests that failed because of a defect in Sluice."}),
-		wireBytes:           auto.NewCounter(prometheus.CounterOpts{Name: "wire_bytes_total", Help: "Bytes of bodies as they were sent."}),
+		panics:              auto.NewCounter(prometheus.CounterOpts{Name: "panics_total", Help: "Requests that failed by a panic."}),
+		wireBytes:           auto.NewCounter(prometheus.CounterOpts{Name: "wire_bytes_total", Help: "Bytes of bodies as sent."}),
 		bodyBytes:           auto.NewCounter(prometheus.CounterOpts{Name: "body_bytes_total", Help: "Bytes of bodies after decompression."}),
-		records:             auto.NewCounter(prometheus.CounterOpts{Name: "records_total", Help: "Records accepted: they are durable in the stream."}),
-		replayed:            auto.NewCounter(prometheus.CounterOpts{Name: "records_replayed_total", Help: "Records of repeated requests that were acknowledged; nothing new was stored."}),
+		records:             auto.NewCounter(prometheus.CounterOpts{Name: "records_total", Help: "Records accepted, durable in the stream."}),
+		replayed:            auto.NewCounter(prometheus.CounterOpts{Name: "records_replayed_total", Help: "Records of acknowledged repeated requests; nothing new was stored."}),
 		badTimestamps:       auto.NewCounter(prometheus.CounterOpts{Name: "records_bad_timestamp_total", Help: "Records accepted whose timestamp is missing or out of range."}),
 		unknownMembers:      auto.NewCounter(prometheus.CounterOpts{Name: "unknown_members_total", Help: "Members of accepted records that are not in the specification; they are kept."}),
-		elasticRecords:      auto.NewCounter(prometheus.CounterOpts{Name: "elasticsearch_records_total", Help: "Records accepted by Elasticsearch's protocol; sluice_api_records_total counts them too."}),
-		connectionsRejected: auto.NewCounter(prometheus.CounterOpts{Name: "connections_rejected_total", Help: "Connections rejected because their address had as many as allowed, all of them busy."}),
+		elasticRecords:      auto.NewCounter(prometheus.CounterOpts{Name: "elasticsearch_records_total", Help: "Records accepted by Elasticsearch's protocol; also in sluice_api_records_total."}),
+		connectionsRejected: auto.NewCounter(prometheus.CounterOpts{Name: "connections_rejected_total", Help: "Connections rejected because all connections allowed to their address were busy."}),
 		connectionsClosed:   auto.NewCounter(prometheus.CounterOpts{Name: "connections_closed_total", Help: "Idle connections closed for new ones."}),
 		excluded: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "records_excluded_total",
-			Help: "Records left out by the rules of their source in the token file, by source and rule. They are not accepted records. A request that is resent counts again.",
+			Help: "Records excluded by the rules of their source in the token file, by source and rule; not counted as accepted. A resent request counts again.",
 		}, []string{"source", "rule"}),
 		deadLetters: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasticsearch_dead_letters_total",
-			Help: "Documents posted by Elasticsearch's protocol that are not records and were dead-lettered, by code. One that is resent counts again.",
+			Help: "Documents posted by Elasticsearch's protocol that are not records and were dead-lettered, by code. A resent one counts again.",
 		}, []string{"code"}),
 		changes: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "changes_total",
-			Help: "Changes of users and dataset fields accepted, by kind: they are durable in the stream.",
+			Help: "Changes of users and dataset fields accepted, durable in the stream, by kind.",
 		}, []string{"kind"}),
 		warnings: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "change_warnings_total",
@@ -95,7 +95,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"code"}),
 		waits: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "waits_total",
-			Help: "Posts whose client waited until the records were stored, by outcome: stored, or late when that took longer.",
+			Help: "Posts that waited until their records were stored, by outcome: stored, or late after the wait.",
 		}, []string{"outcome"}),
 		publishSeconds: auto.NewHistogram(prometheus.HistogramOpts{
 			Name:    "publish_seconds",
@@ -123,7 +123,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// leftOut counts the records of a request that its source excludes.
+// leftOut counts the records that a token's rules exclude.
 func (m *metrics) leftOut(who flow.Caller, r *record.Request) {
 	for i, n := range r.ExcludedBy() {
 		if n > 0 {
@@ -162,7 +162,7 @@ func (c *sourceCounters) add(source string) {
 	counter.Inc()
 }
 
-// accepted counts the records of a request of a source that was answered with OK.
+// accepted counts the records of an acknowledged request.
 func (m *metrics) accepted(source string, r *record.Request, replayed bool) {
 	m.sources.add(source)
 	m.recordsInRequest.Observe(float64(r.Len()))
@@ -175,7 +175,7 @@ func (m *metrics) accepted(source string, r *record.Request, replayed bool) {
 	m.unknownMembers.Add(float64(r.UnknownMembers()))
 }
 
-// watch shows the budget as a gauge.
+// watch registers the gauge of the budget.
 func (m *metrics) watch(reg prometheus.Registerer, b *budget.Budget) {
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_api_bodies_in_flight_bytes",
@@ -194,7 +194,7 @@ func (m *metrics) route(name string) *routeMetrics {
 	for i, class := range []string{"2xx", "4xx", "5xx"} {
 		r.classes[[]int{2, 4, 5}[i]] = m.requests.WithLabelValues(name, class)
 	}
-	// No route answers 1xx or 3xx but the 304 of a conditional GET.
+	// The only 1xx or 3xx is the 304 of a conditional GET.
 	r.classes[3] = m.requests.WithLabelValues(name, "3xx")
 	r.classes[0], r.classes[1] = r.classes[5], r.classes[5]
 	return r
@@ -202,18 +202,16 @@ func (m *metrics) route(name string) *routeMetrics {
 
 func (r *routeMetrics) answered(status int) { r.classes[min(max(status/100, 0), 5)].Inc() }
 
-// spans makes a span of each request. Without a tracer nothing is traced, and a
-// request passes here at the cost of comparisons: the SDK is not asked. No
-// attribute holds a token, a key or anything of a body.
+// spans makes a span of each request. Without a tracer it costs only comparisons. No attribute
+// holds a token, a key, or anything of a body.
 type spans struct{ tracer trace.Tracer }
 
-// begin begins the span of a call, in the trace that its client names, if any.
-// From here on it is in the context of the request.
+// begin starts the span of a call, within the client's trace if any, in the request's context.
 func (s spans) begin(c *call, route string) {
 	if s.tracer == nil {
 		return
 	}
-	if c.c.FullPath() == "" { // what clients call a path that is not ours is no name
+	if c.c.FullPath() == "" { // an unknown path is not used as a name
 		route = c.r.Method
 	}
 	ctx := propagation.TraceContext{}.Extract(c.r.Context(), propagation.HeaderCarrier(c.r.Header))
@@ -226,7 +224,7 @@ func (s spans) begin(c *call, route string) {
 	c.r = c.r.WithContext(ctx)
 }
 
-// accepted says what a post has brought.
+// accepted adds the contents of a post.
 func (s spans) accepted(c *call, req *record.Request, replayed bool) {
 	if s.tracer == nil {
 		return
@@ -238,19 +236,18 @@ func (s spans) accepted(c *call, req *record.Request, replayed bool) {
 	)
 }
 
-// refused says why a call has failed.
+// refused adds the failure of a call.
 func (s spans) refused(c *call, code code, status int) {
 	if s.tracer == nil {
 		return
 	}
 	span := trace.SpanFromContext(c.r.Context())
 	span.SetAttributes(attribute.String("error.type", string(code)))
-	if status >= 500 { // a client's mistake is no error of the server's span
+	if status >= 500 { // a client's error is not one of the server's span
 		span.SetStatus(codes.Error, string(code))
 	}
 }
 
-// end ends the span of a call.
 func (s spans) end(c *call) {
 	if s.tracer == nil {
 		return
@@ -260,8 +257,8 @@ func (s spans) end(c *call) {
 	span.End()
 }
 
-// parent is the trace context that travels with what a call brings: of its span,
-// when that is kept; else what its client has sent, as long as it is well-formed.
+// parent is the trace context for the records of a call: of its span, if sampled; else the
+// client's, if well-formed.
 func (s spans) parent(c *call) string {
 	if s.tracer != nil {
 		if sc := trace.SpanContextFromContext(c.r.Context()); sc.IsSampled() {
@@ -271,8 +268,7 @@ func (s spans) parent(c *call) string {
 	return traceParent(c.r.Header)
 }
 
-// observe counts how long something of a call took, with its trace as an example
-// when that is kept.
+// observe observes a duration within a call, with its trace as exemplar if sampled.
 func (s spans) observe(c *call, o prometheus.Observer, took time.Duration) {
 	if s.tracer != nil {
 		if sc := trace.SpanContextFromContext(c.r.Context()); sc.IsSampled() {
@@ -284,8 +280,7 @@ func (s spans) observe(c *call, o prometheus.Observer, took time.Duration) {
 	o.Observe(took.Seconds())
 }
 
-// traceParent returns the W3C trace context of a request, empty when it has
-// none that is well-formed.
+// traceParent returns the W3C trace context of a request, empty if absent or malformed.
 func traceParent(h http.Header) string {
 	values := h["Traceparent"]
 	if len(values) != 1 || len(values[0]) != 55 {
@@ -304,8 +299,8 @@ func traceParent(h http.Header) string {
 	return values[0]
 }
 
-// addressOf is where a connection comes from. Behind a proxy that is the proxy:
-// any client can write what a header says of others.
+// addressOf is the peer address of a request; behind a proxy, the proxy's: any client can
+// forge headers.
 func addressOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

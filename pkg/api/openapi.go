@@ -13,13 +13,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The description of the routes, written by hand. A test drives every route
-// from it and checks every answer of every other test against it.
+// The description of the routes, written by hand. A test drives every route from it and
+// validates the answers of all other tests.
 //
 //go:embed openapi.yaml
 var openAPI []byte
 
-// documents are the answers that never change, made once.
+// documents are the constant answers, made once.
 type documents struct {
 	openAPI, page []byte
 }
@@ -56,7 +56,7 @@ func (s *Server) getDocs(c *call) error {
 	if err != nil {
 		return err
 	}
-	// The page needs nothing but its own style.
+	// The page needs only its own style.
 	c.w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 	return answerDocument(c, "text/html; charset=utf-8", made.page)
 }
@@ -75,7 +75,7 @@ func answerDocument(c *call, media string, document []byte) error {
 //go:embed page.html
 var pageTemplate string
 
-// renderPage makes one self-contained page of the description.
+// renderPage renders the description as one self-contained page.
 func renderPage(document map[string]any) ([]byte, error) {
 	resolve := func(v any) any {
 		ref, ok := v.(map[string]any)["$ref"].(string)
@@ -97,7 +97,7 @@ func renderPage(document map[string]any) ([]byte, error) {
 	return page.Bytes(), err
 }
 
-// typeOf names the type that a schema allows, in a word or two.
+// typeOf names the type of a schema.
 func typeOf(schema map[string]any) string {
 	if ref, ok := schema["$ref"].(string); ok {
 		return ref[strings.LastIndexByte(ref, '/')+1:]
@@ -123,7 +123,7 @@ func typeOf(schema map[string]any) string {
 	return "any"
 }
 
-// prose renders the little Markdown of descriptions: paragraphs and code.
+// prose renders the Markdown of descriptions: paragraphs and code.
 func prose(text string) template.HTML {
 	var b strings.Builder
 	for _, paragraph := range strings.Split(text, "\n\n") {

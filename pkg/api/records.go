@@ -18,29 +18,27 @@ import (
 	"sluice/pkg/record"
 )
 
-// Stream is where records go. *stream.Publisher is the real one.
+// Stream stores submissions. *stream.Publisher is the real one.
 //
-// Publish returns nil only once every record of the submission is durable. After
-// an error some may be: the same again completes it. It keeps nothing of the records
-// after it returned. A submission whose ID it has published a short time ago is
-// stored once: it is Replayed when the Hash is the same; when it is another, the
-// error is flow.ErrKeyReused.
+// Publish returns nil only once every record is durable. After an error some may be;
+// publishing the same again completes them. It keeps nothing of the records after it
+// returned. A recently published ID with the same Hash is Replayed and stored once; with
+// another Hash the error is flow.ErrKeyReused.
 type Stream interface {
 	Publish(ctx context.Context, s *flow.Submission) (flow.Receipt, error)
 }
 
-// Progress tells how far records are stored. *stream.Stream is the real one.
+// Progress reports which records are stored. *stream.Stream is the real one.
 //
-// WaitStored returns nil once the messages at these places can be queried, or are
-// dead-lettered, and an error when ctx ends before, or they never will be. Ends are the last messages of the
-// lanes of a source.
+// WaitStored returns nil once the messages at these places are queryable or dead-lettered,
+// and an error if ctx ends before, or if they never will be. Ends returns the last messages
+// of a source's lanes.
 type Progress interface {
 	WaitStored(ctx context.Context, places []flow.Place) error
 	Ends(ctx context.Context, source string) ([]flow.Place, error)
 }
 
-// posting is a post on its way from its body to the stream. Its memory is used
-// again.
+// posting is a post on its way from its body to the stream. Instances are pooled.
 type posting struct {
 	*record.Request
 	submission flow.Submission
@@ -53,14 +51,14 @@ type posting struct {
 
 var postings = sync.Pool{New: func() any { return new(posting) }}
 
-// newPosting begins a posting of a body of so many bytes.
+// newPosting returns a posting for a body of size bytes.
 func (s *Server) newPosting(c *call, size int) *posting {
 	p := postings.Get().(*posting)
 	p.Request, p.call, p.s, p.size = record.NewRequest(), c, s, size
 	return p
 }
 
-// release gives its memory back.
+// release returns it to the pool.
 func (p *posting) release() {
 	p.Request.Release()
 	clear(p.chunks)
@@ -87,8 +85,7 @@ func (s *Server) postRecords(c *call) error {
 	return answerOK(c.w)
 }
 
-// accept makes every record of the request durable. Nothing of the request is held
-// afterwards.
+// accept makes every record of the request durable. Its memory is released when it returns.
 func (s *Server) accept(c *call) (receipt flow.Receipt, err error) {
 	if err := s.dead.Admits(c.who.Source); err != nil {
 		return receipt, err
@@ -122,7 +119,7 @@ func (s *Server) accept(c *call) (receipt flow.Receipt, err error) {
 	return receipt, nil
 }
 
-// parse checks the records, which read reads, and makes the submission of them.
+// parse reads and checks the records, and fills the submission.
 func (p *posting) parse(key string, read func(received time.Time) error) error {
 	c := p.call
 	leave, err := p.s.bodies.processorFor(c.r.Context(), p.size)
@@ -135,7 +132,7 @@ func (p *posting) parse(key string, read func(received time.Time) error) error {
 		return err
 	}
 	p.s.metrics.leftOut(c.who, p.Request)
-	hash := record.Hash(p.Body()) // of what is kept: it tells nothing about secrets
+	hash := record.Hash(p.Body()) // after masking: it discloses no secrets
 	id, unique := idOf(c.who, key, hash, p.Request)
 	p.submission = flow.Submission{
 		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source, Received: received, TraceParent: p.s.spans.parent(c),
@@ -144,7 +141,7 @@ func (p *posting) parse(key string, read func(received time.Time) error) error {
 	return nil
 }
 
-// Cut is called by Publish once it is known how many lanes the source has.
+// Cut is called by Publish once the number of the source's lanes is known.
 func (p *posting) Cut(lanes int) (chunks []flow.Chunk, err error) {
 	leave, err := p.s.bodies.processorFor(p.call.r.Context(), p.size)
 	if err != nil {
@@ -155,10 +152,9 @@ func (p *posting) Cut(lanes int) (chunks []flow.Chunk, err error) {
 	return p.chunks, err
 }
 
-// publish makes the records durable, if there are any. A crash of this process before
-// the client has its answer leaves some chunks of the request in the stream or none;
-// the client sends it again, under the same id when it or the records have one, and
-// the ingester drops what is there already.
+// publish makes the records durable, if any. A crash before the answer leaves some chunks of
+// the request in the stream, or none; the client's retry completes it, and the ingester drops
+// the chunks that are already there.
 func (p *posting) publish() (flow.Receipt, error) {
 	if p.Len() == 0 {
 		return flow.Receipt{}, nil
@@ -170,15 +166,14 @@ func (p *posting) publish() (flow.Receipt, error) {
 	return receipt, err
 }
 
-// limitsOf is what a caller may post.
+// limitsOf is the limits of a caller's posts.
 func (s *Server) limitsOf(who flow.Caller) record.Limits {
 	limits := s.limits
 	limits.Tenants, limits.Exclude = who.Tenants, who.Exclude
 	return limits
 }
 
-// idOf chooses what makes a repeat of the request known. It is unique when
-// nothing does.
+// idOf chooses the id by which a repeat of the request is recognised. unique: it never is.
 func idOf(who flow.Caller, key, hash string, req *record.Request) (id string, unique bool) {
 	switch {
 	case key != "":
@@ -190,8 +185,7 @@ func idOf(who flow.Caller, key, hash string, req *record.Request) (id string, un
 	}
 }
 
-// The answer of every operation that succeeded, and its headers. Shared by all
-// requests: never modified.
+// The answer of successful operations and its headers, shared by all requests: read-only.
 var (
 	okBody     = []byte(`{"status":"OK"}`)
 	okLength   = []string{"15"}
@@ -203,15 +197,15 @@ func answerOK(w http.ResponseWriter) error {
 	h := w.Header()
 	h["Content-Type"] = jsonType
 	h["Content-Length"] = okLength
-	_, _ = w.Write(okBody) // the client is gone when this fails; what it sent is durable
+	_, _ = w.Write(okBody) // fails only if the client is gone; the records are durable
 	return nil
 }
 
-// formOf tells how the records of a body are written.
+// formOf returns the format of a body.
 func formOf(h http.Header) (record.Form, error) {
 	values := h["Content-Type"]
 	if len(values) == 0 || values[0] == "application/json" {
-		return record.FormAuto, nil // no media type means what the specification says
+		return record.FormAuto, nil // without a media type: the specification's format
 	}
 	switch mediaType(values[0]) {
 	case "application/json":
@@ -219,11 +213,10 @@ func formOf(h http.Header) (record.Form, error) {
 	case "application/x-ndjson", "application/ndjson", "application/jsonl":
 		return record.FormNDJSON, nil
 	}
-	return 0, refuse(codeUnsupportedType, "records are taken as application/json or application/x-ndjson, in UTF-8")
+	return 0, refuse(codeUnsupportedType, "send records as application/json or application/x-ndjson in UTF-8")
 }
 
-// mediaType returns the media type in small letters, empty when it is malformed
-// or not UTF-8.
+// mediaType returns the media type in lower case, empty if malformed or not UTF-8.
 func mediaType(value string) string {
 	media, params, err := mime.ParseMediaType(value)
 	if charset, ok := params["charset"]; err != nil || ok && !strings.EqualFold(charset, "utf-8") {
@@ -232,8 +225,8 @@ func mediaType(value string) string {
 	return media
 }
 
-// idempotencyKey returns the Idempotency-Key of a request, empty when it has
-// none. The key may be bare or, as the draft standard has it, in quotes.
+// idempotencyKey returns the Idempotency-Key of a request, empty if absent. It may be bare or
+// quoted, as in the draft standard.
 func idempotencyKey(h http.Header) (string, error) {
 	values := h["Idempotency-Key"]
 	if len(values) == 0 {
@@ -244,26 +237,25 @@ func idempotencyKey(h http.Header) (string, error) {
 		key = key[1 : n-1]
 	}
 	if len(values) > 1 || key == "" || len(key) > 255 {
-		return "", refuse(codeBadKey, "Idempotency-Key is sent once, with 1 to 255 characters")
+		return "", refuse(codeBadKey, "send one Idempotency-Key of 1 to 255 characters")
 	}
 	for i := range len(key) {
 		if key[i] < 0x20 || key[i] > 0x7e {
-			return "", refuse(codeBadKey, "Idempotency-Key holds characters other than printable ASCII")
+			return "", refuse(codeBadKey, "Idempotency-Key must be printable ASCII")
 		}
 	}
 	return key, nil
 }
 
-// What a submission's id is made of. Ids of different kinds never meet.
+// Kinds of submission ids, which never collide.
 const (
 	idOfKey  = "key"  // the client's Idempotency-Key
-	idOfBody = "body" // the hash of a body whose records all have ids
+	idOfBody = "body" // the hash of the body
 )
 
-// submissionID is the id of a request within the deduplication window. Two subjects
-// never share one, so that none can learn or block what another one posts; nor do
-// two sources of one subject, whose records are different ones even when they read
-// the same.
+// submissionID is the id of a request within the deduplication window. Two subjects never
+// share one, so that none can detect or block another's posts; nor do two sources of one
+// subject, whose equal records are different ones.
 func submissionID(kind string, who flow.Caller, key string) string {
 	h := sha256.New()
 	var size [8]byte
@@ -276,33 +268,31 @@ func submissionID(kind string, who flow.Caller, key string) string {
 	return hex.EncodeToString(h.Sum(sum[:0])[:16])
 }
 
-// randomID is the id of a request that cannot be told from another one like
-// it, and so is never a repeat.
+// randomID is the id of a request that is never recognised as a repeat.
 func randomID() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: the process ends instead
+	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
 const (
 	defaultWait = 5 * time.Second  // of ?wait=stored
-	maxWait     = 30 * time.Second // whatever a client prefers
+	maxWait     = 30 * time.Second // limit of Prefer: wait
 )
 
-// waitOf is how long the answer may wait until what was posted is stored, 0 for
-// not at all: ?wait=stored asks for it, and so does Prefer: wait=N, which also
-// says for how many seconds.
+// waitOf is how long the answer waits until the records are stored, 0 for no wait, by
+// ?wait=stored or Prefer: wait=N (seconds).
 func waitOf(r *http.Request) (wait time.Duration, preferred bool, err error) {
 	if r.URL.RawQuery != "" {
 		query, err := url.ParseQuery(r.URL.RawQuery)
 		if values, ok := query["wait"]; ok || err != nil {
 			if err != nil || len(values) != 1 || values[0] != "stored" {
-				return 0, false, refuse(codeBadParameter, "of the parameters of the address only wait=stored means something here")
+				return 0, false, refuse(codeBadParameter, "the only query parameter is wait=stored")
 			}
 			wait = defaultWait
 		}
 	}
-	if text, ok := preference(r.Header, "wait"); ok { // one that cannot be read is no preference (RFC 7240)
+	if text, ok := preference(r.Header, "wait"); ok { // invalid preferences are ignored (RFC 7240)
 		if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 			wait, preferred = min(time.Duration(seconds)*time.Second, maxWait), true
 		}
@@ -310,17 +300,16 @@ func waitOf(r *http.Request) (wait time.Duration, preferred bool, err error) {
 	return wait, preferred, nil
 }
 
-// waited waits until what was posted is stored, and says in the answer whether it
-// is. It holds nothing of the request meanwhile. The records
-// are durable in any case: a client that goes away changes nothing.
+// waited waits until the records are stored, and reports it in a header. It holds nothing of
+// the request meanwhile. The records are durable even if the client disconnects.
 func (s *Server) waited(c *call, places []flow.Place, wait time.Duration, preferred bool) {
-	// The time to write the answer begins when there is one.
-	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(wait + 15*time.Second)) // or there is no connection
+	// The write deadline starts after the wait.
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(wait + 15*time.Second)) // fails only without a connection
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(s.draining, cancel)()
 	var err error
-	if len(places) == 0 { // a request without records asks for all of before
+	if len(places) == 0 { // a request without records waits for all earlier ones
 		places, err = s.progress.Ends(ctx, c.who.Source)
 	}
 	if err == nil {
@@ -337,8 +326,7 @@ func (s *Server) waited(c *call, places []flow.Place, wait time.Duration, prefer
 	}
 }
 
-// preference is the value of a preference, whose name is told in any case of
-// letters. Of several the first counts.
+// preference is the value of a preference, case-insensitive. The first of several counts.
 func preference(h http.Header, name string) (value string, ok bool) {
 	for _, values := range h["Prefer"] {
 		for _, choice := range strings.Split(values, ",") {

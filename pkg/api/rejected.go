@@ -11,11 +11,11 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Rejected is a client that was rejected for its token, its rights, its rate, or its
-// body, from one address for one reason.
+// Rejected is a client that was rejected for its token, rights, rate, or body, by address and
+// reason.
 type Rejected struct {
-	Subject string    `json:"subject"` // configured, or of a good token; else unknown: a name may be a pasted token
-	Address string    `json:"address"` // without the port; of a proxy, where there is one
+	Subject string    `json:"subject"` // configured, or of a valid token; else unknown: a name may be a pasted token
+	Address string    `json:"address"` // without port; of the proxy, if any
 	Code    string    `json:"code"`    // of the problem
 	Status  int       `json:"status"`
 	Count   int       `json:"count"` // since First
@@ -23,12 +23,11 @@ type Rejected struct {
 	Last    time.Time `json:"last"`
 }
 
-// unknownSubject is the subject of a client that has no name.
+// unknownSubject is the subject of unauthenticated clients.
 const unknownSubject = "unknown"
 
-// rejected are the clients that were rejected lately. Each is logged once in ten
-// seconds, with the number of its other requests. Nothing here is a token, a header,
-// or anything of a body.
+// rejected tracks recently rejected clients. Each is logged once in ten seconds, with the
+// number of its other requests. Nothing here is a token, a header, or anything of a body.
 type rejected struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -38,7 +37,7 @@ type rejected struct {
 	clients map[rejectedKey]*rejectedClient
 }
 
-// rejectedKey is what counts as the same.
+// rejectedKey identifies a rejected client.
 type rejectedKey struct {
 	address, subject string
 	code             code
@@ -46,16 +45,16 @@ type rejectedKey struct {
 
 type rejectedClient struct {
 	first, last, told time.Time
-	count, others     int // others: since it was told
+	count, others     int // others: since the last log line
 }
 
 const (
-	// tellEvery is how often the same is told.
+	// tellEvery is the interval of log lines of one client.
 	tellEvery = 10 * time.Second
-	// rejectedFor is how long a client is listed that is not rejected any more.
+	// rejectedFor is how long a client is listed after its last rejection.
 	rejectedFor = time.Hour
-	// maxRejected bounds the memory of rejected clients, and how much is told when
-	// addresses change all the time.
+	// maxRejected bounds the memory of rejected clients, and the log lines when addresses
+	// keep changing.
 	maxRejected = 1024
 )
 
@@ -63,8 +62,8 @@ func newRejected(log *slog.Logger, m *metrics, auth Authenticator) *rejected {
 	return &rejected{log: log, metrics: m, auth: auth, clients: make(map[rejectedKey]*rejectedClient)}
 }
 
-// ofClient tells whether the client has to change something: not whoever asks for what
-// is not there, is early, or comes when there is no room.
+// ofClient tells whether the client must change something; not for missing routes, early
+// requests, or overload.
 func ofClient(f failure) bool {
 	switch f.Status {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,
@@ -74,8 +73,7 @@ func ofClient(f failure) bool {
 	return f.Code == codeRateLimited || f.Code == codeDeadLettersFull
 }
 
-// note counts a request that was rejected, and logs it unless its like was told a
-// moment ago.
+// note counts a rejected request, and logs it unless its client was logged recently.
 func (j *rejected) note(c *call, f failure) {
 	if !ofClient(f) {
 		return
@@ -95,14 +93,14 @@ func (j *rejected) note(c *call, f failure) {
 		"request_id", c.id, "client_request_id", c.ref, "others", others)
 }
 
-// sample tells whether a rejection is told now, and how many like it were not.
+// sample tells whether to log a rejection now, and how many of its client were not logged.
 func (j *rejected) sample(key rejectedKey, now time.Time) (others int, tell bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	client, ok := j.clients[key]
 	switch {
 	case !ok && len(j.clients) >= maxRejected && !j.forget(now):
-		return 0, false // the counter has it
+		return 0, false // the counter counts it
 	case !ok:
 		client = &rejectedClient{first: now}
 		j.clients[key] = client
@@ -117,8 +115,7 @@ func (j *rejected) sample(key rejectedKey, now time.Time) (others int, tell bool
 	return others, true
 }
 
-// forget drops the clients that are not rejected any more, and tells whether there is
-// room now.
+// forget drops the clients that are no longer rejected, and tells whether a slot is free.
 func (j *rejected) forget(now time.Time) bool {
 	for key, client := range j.clients {
 		if now.Sub(client.last) >= tellEvery {
@@ -128,8 +125,7 @@ func (j *rejected) forget(now time.Time) bool {
 	return len(j.clients) < maxRejected
 }
 
-// Rejected are the clients that were rejected within the last hour, the latest first;
-// at most 1024.
+// Rejected are the clients rejected within the last hour, the latest first; at most 1024.
 func (s *Server) Rejected() []Rejected {
 	s.rejected.mu.Lock()
 	defer s.rejected.mu.Unlock()
@@ -143,7 +139,7 @@ func (s *Server) Rejected() []Rejected {
 	return all
 }
 
-// logAccess logs a request, where every one is wanted.
+// logAccess logs a request, if the access log is on.
 func (s *Server) logAccess(c *call, scope flow.Scope, took time.Duration) {
 	if !s.cfg.AccessLog {
 		return

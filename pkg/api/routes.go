@@ -22,19 +22,19 @@ import (
 	"sluice/pkg/flow"
 )
 
-// call is one request while it is handled.
+// call is one request in progress.
 type call struct {
 	w   http.ResponseWriter
 	r   *http.Request
 	c   *gin.Context
-	id  string      // of the request, ours: in a problem and in the log
-	ref string      // what the client calls it, if it says so: in its answer, and in the log
+	id  string      // our id of the request: in a problem and in the log
+	ref string      // the client's id of the request, if any: in its answer and in the log
 	who flow.Caller // zero on routes that need no token
 
-	named string // the subject that it may be of, whether its token is good or not
+	named string // the claimed subject, even if the token is invalid
 }
 
-// elastic says whether it came where Elasticsearch is spoken.
+// elastic tells whether the call came by the second port.
 func (c *call) elastic() bool { return c.c.GetBool(elasticKey) }
 
 // handler handles a call; an error becomes a problem in the answer.
@@ -45,12 +45,12 @@ const noScope flow.Scope = ""
 
 // route is one operation.
 type route struct {
-	method, path string // the path as gin has it
+	method, path string // path in gin's syntax
 	scope        flow.Scope
 	handle       handler
 }
 
-// table is all there is, in one place.
+// table is all routes.
 func (s *Server) table() []route {
 	const (
 		records = "/flow/flowRecord/batch"
@@ -72,7 +72,7 @@ func (s *Server) table() []route {
 func (s *Server) routes() {
 	for _, r := range s.table() {
 		s.engine.Handle(r.method, r.path, s.guarded(r.method+" "+r.path, r.scope, r.handle))
-		if r.method == http.MethodGet { // the HTTP server leaves the body out
+		if r.method == http.MethodGet { // the HTTP server omits the body
 			s.engine.Handle(http.MethodHead, r.path, s.guarded("HEAD "+r.path, r.scope, r.handle))
 		}
 	}
@@ -88,16 +88,16 @@ func newEngine() *gin.Engine {
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	e.HandleMethodNotAllowed = true
-	// A path means what it says: nothing is redirected, and segments are
-	// decoded once, by us (gin would take + for a space).
+	// Paths are taken literally: no redirects, and segments are decoded once, here (gin
+	// would decode + as a space).
 	e.RedirectTrailingSlash = false
 	e.UseEscapedPath = true
 	e.UnescapePathValues = false
 	return e
 }
 
-// guarded wraps a handler in what every request goes through: an id, a
-// counter, the token, its scope and its rate, and an answer whatever happens.
+// guarded wraps a handler in the common steps of requests: id, counters, token, scope, rate,
+// and an answer in every case.
 func (s *Server) guarded(route string, scope flow.Scope, h handler) gin.HandlerFunc {
 	m := s.metrics.route(route)
 	return func(c *gin.Context) {
@@ -127,7 +127,7 @@ func (s *Server) guarded(route string, scope flow.Scope, h handler) gin.HandlerF
 	}
 }
 
-// admit lets a call through that may make this request, now.
+// admit authenticates, authorizes, and rate-limits a call.
 func (s *Server) admit(c *call, scope flow.Scope, now time.Time) error {
 	if scope == noScope {
 		return nil
@@ -149,7 +149,7 @@ func (s *Server) admit(c *call, scope flow.Scope, now time.Time) error {
 		}
 	}
 	if !accepts(c.r.Header, "application/json", "application/problem+json") {
-		return refuse(codeNotAcceptable, "answers are application/json, or application/problem+json")
+		return refuse(codeNotAcceptable, "answers are application/json or application/problem+json")
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (s *Server) admit(c *call, scope flow.Scope, now time.Time) error {
 func tokenRefusal(err error) error {
 	switch {
 	case errors.Is(err, flow.ErrTokenMissing):
-		return refuse(codeTokenMissing, "send it in the Authorization header, bare or after Bearer")
+		return refuse(codeTokenMissing, "send the access token in the Authorization header, bare or after Bearer")
 	case errors.Is(err, flow.ErrTokenInvalid):
 		return &refusal{code: codeTokenInvalid, detail: err.Error(), challenge: `error="invalid_token"`}
 	case errors.Is(err, flow.ErrTokenUnverified):
@@ -166,7 +166,7 @@ func tokenRefusal(err error) error {
 	return err
 }
 
-// refuse answers a failure, and logs it when it is our fault.
+// refuse answers a failure, and logs it if internal.
 func (s *Server) refuse(c *call, err error) {
 	r := refusalOf(err)
 	s.metrics.rejections.WithLabelValues(string(r.code)).Inc()
@@ -176,8 +176,8 @@ func (s *Server) refuse(c *call, err error) {
 		s.log.ErrorContext(c.r.Context(), "request failed", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "error", err)
 	}
 	if r.code == codeBodyTimeout || c.r.Context().Err() != nil {
-		// The deadline that ended the body, or met its end, has ended the
-		// context of whatever else would come on the connection.
+		// The deadline that ended the body has also ended the context of later requests on
+		// the connection.
 		c.w.Header().Set("Connection", "close")
 	}
 	if c.elastic() {
@@ -189,16 +189,15 @@ func (s *Server) refuse(c *call, err error) {
 	r.answer(c.w, c.id)
 }
 
-// hurry bounds how long the HTTP server waits for what is left of a body that
-// is not read: it takes some of it in before it sends the answer.
+// hurry bounds the wait of the HTTP server for the rest of an unread body: it reads some of it
+// before it sends the answer.
 func (s *Server) hurry(c *call) {
 	if c.r.ContentLength != 0 {
-		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(s.cfg.BodyGrace)) // or there is no connection
+		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(s.cfg.BodyGrace)) // fails only without a connection
 	}
 }
 
-// panicked answers after a defect. The log has it once, under the id that the
-// client was given.
+// panicked answers after a panic. It is logged once, under the id that the client got.
 func (s *Server) panicked(c *call, answered bool, v any) {
 	if v == http.ErrAbortHandler {
 		panic(v)
@@ -208,7 +207,7 @@ func (s *Server) panicked(c *call, answered bool, v any) {
 	s.spans.refused(c, codeInternal, http.StatusInternalServerError)
 	s.log.ErrorContext(c.r.Context(), "request panicked", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	if answered {
-		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+		panic(http.ErrAbortHandler) // a partial answer must not look complete
 	}
 	r := refuse(codeInternal, "the request could not be handled; its id is in the log")
 	if c.elastic() {
@@ -218,8 +217,8 @@ func (s *Server) panicked(c *call, answered bool, v any) {
 	r.answer(c.w, c.id)
 }
 
-// newRequestID makes a random UUID (RFC 9562, version 4). It names a request
-// and protects nothing, so the fast generator will do.
+// newRequestID makes a random UUID (RFC 9562, version 4). It protects nothing, so the fast
+// generator suffices.
 func newRequestID() string {
 	var b [16]byte
 	binary.NativeEndian.PutUint64(b[:8], mrand.Uint64())
@@ -236,8 +235,7 @@ func newRequestID() string {
 	return string(text[:])
 }
 
-// clientsID is what a client calls its request, to find it again in its own
-// logs; empty when it says nothing that can be repeated.
+// clientsID is the client's own id of a request, for its logs; empty if absent or unsafe.
 func clientsID(h http.Header) string {
 	values := h["X-Request-Id"]
 	if len(values) != 1 || len(values[0]) > 128 {
@@ -251,8 +249,7 @@ func clientsID(h http.Header) string {
 	return values[0]
 }
 
-// accepts tells whether the Accept header leaves room for one of the media
-// types.
+// accepts tells whether the Accept header allows one of the media types.
 func accepts(h http.Header, offers ...string) bool {
 	values := strings.Join(h["Accept"], ",")
 	if values == "" || values == "*/*" {
@@ -276,10 +273,10 @@ func accepts(h http.Header, offers ...string) bool {
 	return false
 }
 
-// rates limits how many requests a subject makes, whatever token it uses, so
-// that fresh tokens are no way around the limit.
+// rates limits the requests of a subject, whatever token it uses, so that fresh tokens do not
+// evade the limit.
 type rates struct {
-	otherwise float64 // for tokens that say nothing; 0: no limit
+	otherwise float64 // of tokens without a rate; 0: no limit
 
 	mu       sync.Mutex
 	subjects map[string]*rate.Limiter
@@ -292,9 +289,8 @@ func newRates(otherwise float64) *rates {
 // maxLimiters bounds the memory of limiters, about 2 MiB.
 const maxLimiters = 10_000
 
-// admit counts one request of the caller, tells it in the header how many it
-// has left, and refuses it when that is none. A subject may make as many
-// requests at once as it may make in a second.
+// admit counts a request of the caller, reports the remaining ones in headers, and refuses it
+// if there are none. The burst is the requests of one second.
 func (r *rates) admit(who flow.Caller, h http.Header, now time.Time) error {
 	perSecond := who.Rate
 	if perSecond == 0 {
@@ -314,7 +310,7 @@ func (r *rates) admit(who flow.Caller, h http.Header, now time.Time) error {
 	h.Set("RateLimit-Policy", `"requests";q=`+strconv.Itoa(l.Burst())+`;w=`+strconv.Itoa(window(perSecond)))
 	h.Set("RateLimit", `"requests";r=`+strconv.Itoa(max(0, int(tokens)))+`;t=`+seconds)
 	if !allowed {
-		return &refusal{code: codeRateLimited, detail: "this subject makes more requests than it may", retry: untilNext}
+		return &refusal{code: codeRateLimited, detail: "the subject exceeds its request rate", retry: untilNext}
 	}
 	return nil
 }
@@ -342,8 +338,8 @@ func (r *rates) limiter(subject string, perSecond float64, now time.Time) *rate.
 	return l
 }
 
-// forget drops the limiters that are back where a new one would start. When
-// there are none of those, all of them: better than growing for ever.
+// forget drops the limiters that are full again, or if there are none, all of them, to bound
+// memory.
 func (r *rates) forget(now time.Time) {
 	for subject, l := range r.subjects {
 		if l.TokensAt(now) >= float64(l.Burst()) {

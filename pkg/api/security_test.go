@@ -132,7 +132,7 @@ func TestRejectedClientsAreListed(t *testing.T) {
 		}
 		expect.Equal(t, "rejected clients", want, got)
 		problems := testutil.GatherAndCompare(d.reg, strings.NewReader(`
-# HELP sluice_api_rejected_clients_total Requests rejected for what their client sends or is: its token, rights, rate, or body, by configured subject (else unknown) and code. Addresses: /rejected of the ops port.
+# HELP sluice_api_rejected_clients_total Requests rejected for the client's token, rights, rate, or body, by configured subject (else unknown) and code. Addresses: /rejected of the ops port.
 # TYPE sluice_api_rejected_clients_total counter
 sluice_api_rejected_clients_total{code="invalid_json",subject="engine-a"} 1
 sluice_api_rejected_clients_total{code="token_invalid",subject="engine-a"} 51

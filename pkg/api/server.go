@@ -23,15 +23,15 @@ import (
 	"sluice/pkg/record"
 )
 
-// Authenticator knows what a token may do. *auth.Authenticator is the real one. Its
-// errors are flow.ErrTokenMissing, flow.ErrTokenInvalid and
-// flow.ErrTokenUnverified; their texts are shown to clients.
+// Authenticator authenticates tokens. *auth.Authenticator is the real one. Its errors are
+// flow.ErrTokenMissing, flow.ErrTokenInvalid, and flow.ErrTokenUnverified; clients see their
+// texts.
 type Authenticator interface {
-	Authenticate(header string) (flow.Caller, error) // with an error: at most the subject of a token that was good once
-	Configured(subject string) bool                  // whether a static token is of the subject
+	Authenticate(header string) (flow.Caller, error) // with an error: at most the subject of an expired token
+	Configured(subject string) bool                  // whether the subject has a static token
 }
 
-// Deps are what the api works with. All but Tracer are needed.
+// Deps are the dependencies of the api. All but Tracer are required.
 type Deps struct {
 	Auth     Authenticator
 	Stream   Stream
@@ -40,9 +40,9 @@ type Deps struct {
 	Last     Last
 	State    State
 	Usage    Usage
-	Secrets  *change.Secrets // replaces secrets before a change is made
-	Dead     DeadLetters     // of what is no record
-	Tracer   trace.Tracer    // of requests; nothing is traced when nil
+	Secrets  *change.Secrets // replaces secrets in changes
+	Dead     DeadLetters     // of invalid records
+	Tracer   trace.Tracer    // of requests; nil: off
 }
 
 // Server is the HTTP API. It is inert until Listen or Run.
@@ -59,29 +59,29 @@ type Server struct {
 	usage     Usage
 	secrets   *change.Secrets
 	dead      DeadLetters
-	slots     chan struct{} // taken while a document is parsed
+	slots     chan struct{} // of concurrently parsed documents
 	bodies    *bodies
 	rates     *rates
 	rejected  *rejected
 	spans     spans
 	progress  Progress
-	draining  context.Context            // ends when Run does: no request waits any more
+	draining  context.Context            // ends with Run: no request waits afterwards
 	drained   context.CancelFunc         // ends it
-	documents func() (*documents, error) // made at the first request
+	documents func() (*documents, error) // made on first use
 	engine    *gin.Engine
-	elastic   *gin.Engine // where Elasticsearch is spoken
+	elastic   *gin.Engine // of the second port
 	tls       *tls.Config // nil for plain HTTP
 
-	ports []port // none until Listen; owned by Run from then on
+	ports []port // none until Listen; then owned by Run
 }
 
-// port is where the server listens, and what is answered there.
+// port is a listener and its handler.
 type port struct {
 	listener *accept.Listener
 	handler  http.Handler
 }
 
-// New prepares a Server and reads its certificate.
+// New makes a Server and reads its certificate.
 func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -114,14 +114,14 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 	return s, nil
 }
 
-// Handler answers the routes without a listener.
+// Handler is the handler of the routes, for use without Listen.
 func (s *Server) Handler() http.Handler { return s.engine }
 
-// ElasticHandler answers, without a listener, where Elasticsearch is spoken.
+// ElasticHandler is the handler of the second port, for use without Listen.
 func (s *Server) ElasticHandler() http.Handler { return s.elastic }
 
-// Listen takes the ports, so that a port in use is known before anything else
-// starts. Run calls it unless it was called.
+// Listen opens the ports, so that a port in use is reported before anything else starts. Run
+// calls it if needed.
 func (s *Server) Listen() (net.Addr, error) {
 	if len(s.ports) > 0 {
 		return s.ports[0].listener.Addr(), nil
@@ -145,7 +145,7 @@ func (s *Server) Listen() (net.Addr, error) {
 	return clients.Addr(), nil
 }
 
-// Check is nil while every port can take connections; after Listen.
+// Check is nil while every port accepts connections, after Listen.
 func (s *Server) Check(ctx context.Context) (err error) {
 	for _, p := range s.ports {
 		err = errors.Join(err, p.listener.Check(ctx))
@@ -153,9 +153,9 @@ func (s *Server) Check(ctx context.Context) (err error) {
 	return err
 }
 
-// Run serves until ctx ends, then takes no more connections, waits for the
-// requests in flight, at most Config.Drain, and returns nil. An error means
-// that requests were cut off, or that it could not serve at all.
+// Run serves until ctx ends, then accepts no more connections, waits for requests in flight,
+// at most Config.Drain, and returns nil. An error means that requests were aborted, or that
+// it could not serve.
 func (s *Server) Run(ctx context.Context) error {
 	if _, err := s.Listen(); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return all.Wait()
 }
 
-// answer serves one port.
+// answer serves one port until ctx ends.
 func (s *Server) answer(ctx context.Context, p port) error {
 	srv := s.httpServer(p)
 	drained := make(chan error, 1)
@@ -187,14 +187,14 @@ func (s *Server) serve(srv *http.Server, listener net.Listener) error {
 	return srv.Serve(listener)
 }
 
-// drain lets the requests in flight end. Their contexts stay alive.
+// drain waits for requests in flight. Their contexts stay valid.
 func (s *Server) drain(srv *http.Server) error {
 	s.drained()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	if err := srv.Shutdown(ctx); err != nil {
 		_ = srv.Close()
-		return fmt.Errorf("requests were still in flight after %s and were cut off", s.cfg.Drain)
+		return fmt.Errorf("aborted requests still in flight after %s", s.cfg.Drain)
 	}
 	return nil
 }
@@ -207,15 +207,15 @@ func (s *Server) httpServer(p port) *http.Server {
 		TLSConfig:         s.tls,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
-		// A backstop: bodies are read under deadlines of their own.
+		// A backstop: bodies have deadlines of their own.
 		ReadTimeout: s.cfg.HeaderTimeout + s.cfg.InFlightWait*2 + s.cfg.BodyTimeout,
-		// From the end of the header on: the longest a request can take, and
-		// some time for the client to take its answer.
+		// From the end of the header on: the longest request, plus time for the client to
+		// read its answer.
 		WriteTimeout:   s.cfg.InFlightWait*2 + s.cfg.BodyTimeout + s.cfg.PublishTimeout + 15*time.Second,
 		MaxHeaderBytes: 16 << 10,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 128,
-			// What a connection may send before it is read.
+			// Bytes of a connection that are not read yet.
 			MaxReceiveBufferPerConnection: 1 << 20,
 			MaxReceiveBufferPerStream:     256 << 10,
 		},
@@ -223,9 +223,8 @@ func (s *Server) httpServer(p port) *http.Server {
 	}
 }
 
-// certificate is the TLS certificate in force. Its files are read at most once a
-// second, when a client connects; the last good pair stays while they are broken or
-// being replaced.
+// certificate is the TLS certificate in force. Its files are checked at most once a second,
+// when a client connects; the last valid pair stays in force while they are invalid.
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -233,7 +232,7 @@ type certificate struct {
 	mu      sync.Mutex
 	current *tls.Certificate
 	read    time.Time
-	broken  string // the last complaint, so that it is logged once
+	broken  string // the last error, so that it is logged once
 }
 
 func loadCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, error) {
@@ -254,7 +253,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	switch pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile); {
 	case err != nil && err.Error() != c.broken:
 		c.broken = err.Error()
-		c.log.Error("TLS certificate cannot be used, the one before stays in force", "error", err)
+		c.log.Error("TLS certificate is invalid; the previous one stays in force", "error", err)
 	case err == nil:
 		if c.broken = ""; !bytes.Equal(pair.Certificate[0], c.current.Certificate[0]) {
 			c.log.Info("TLS certificate reloaded", "path", c.certFile)

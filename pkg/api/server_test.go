@@ -101,12 +101,12 @@ func TestAPortInUseIsAnError(t *testing.T) {
 
 func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 	for want, change := range map[string]func(*api.Config){
-		"a TLS certificate needs its key": func(c *api.Config) { c.TLSCert = "cert.pem" },
-		"no such file":                    func(c *api.Config) { c.TLSCert, c.TLSKey = "missing.pem", "missing.pem" },
-		"less than four times":            func(c *api.Config) { c.InFlightBytes = 1 << 20 },
-		"longer than the longest body":    func(c *api.Config) { c.RecordBytes = 32 << 20 },
-		"that a message may have":         func(c *api.Config) { c.BodyBytes, c.RecordBytes, c.InFlightBytes = 32<<20, 17<<20, 128<<20 },
-		"the rate is negative":            func(c *api.Config) { c.Rate = -1 },
+		"set both --tls-cert and --tls-key": func(c *api.Config) { c.TLSCert = "cert.pem" },
+		"no such file":                      func(c *api.Config) { c.TLSCert, c.TLSKey = "missing.pem", "missing.pem" },
+		"less than four times":              func(c *api.Config) { c.InFlightBytes = 1 << 20 },
+		"exceeds the longest body":          func(c *api.Config) { c.RecordBytes = 32 << 20 },
+		"exceeds the message limit":         func(c *api.Config) { c.BodyBytes, c.RecordBytes, c.InFlightBytes = 32<<20, 17<<20, 128<<20 },
+		"--rate is negative":                func(c *api.Config) { c.Rate = -1 },
 	} {
 		cfg := config()
 		change(&cfg)

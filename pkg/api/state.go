@@ -13,44 +13,40 @@ import (
 	"sluice/pkg/record"
 )
 
-// Changes is where changes of users and dataset fields go. *stream.Publisher
-// is the real one.
+// Changes publishes changes of users and dataset fields. *stream.Publisher is the real one.
 //
-// PublishChange returns the change's sequence in the stream only once it is
-// durable. It fails with change.ErrStale, and stores nothing, when c.Expected
-// is not the last sequence of the target; else its errors are those of
-// Stream.
+// PublishChange returns the change's sequence only once it is durable. It fails with
+// change.ErrStale, and stores nothing, if c.Expected is not the last sequence of the target;
+// else its errors are those of Stream.
 type Changes interface {
 	PublishChange(ctx context.Context, c *change.Change) (seq uint64, duplicate bool, err error)
 }
 
-// Last knows the newest change of a target that the stream still holds.
-// *stream.Stream is the real one. Without one, the state has applied all there
-// ever were: the stream forgets only what is applied.
+// Last returns the newest change of a target in the stream. *stream.Stream is the real one.
+// If there is none, the state is current: only applied changes are purged.
 type Last interface {
 	LastChange(ctx context.Context, t change.Target) (change.Last, error)
 }
 
-// State is what is remembered of targets, as of the changes applied so far.
-// *state.Store is the real one. What it has nothing of is an entry with Seq 0.
+// State returns entries of targets after the changes applied so far. *state.Store is the real
+// one. Missing entries have Seq 0.
 type State interface {
 	Entry(ctx context.Context, t change.Target) (change.Entry, error)
 }
 
-// Usage knows what is used of the state. *state.Usage is the real one.
+// Usage is the usage of the state store. *state.Usage is the real one.
 //
-// Fields tells how many dataset fields a subject has, and whether the target is
-// one of them; ready is false while that is not known yet. Expect counts a change
-// that was accepted. Full tells that there is no room for more.
+// Fields counts the dataset fields of a subject, and tells whether the target is one of them;
+// ready is false until that is known. Expect counts an accepted change. Full tells that the
+// store is full.
 type Usage interface {
 	Fields(subject string, t change.Target) (n int, own, ready bool)
 	Expect(subject string, t change.Target, size int)
 	Full() bool
 }
 
-// room refuses a change that there is no room for: of a field that would be one
-// too many of its subject, or of anything while the state is full. A field that
-// the subject has changed last takes no further place.
+// room refuses a change beyond the limits: of a field too many of its subject, or of anything
+// while the state is full. A field that the subject changed last needs no new place.
 func (s *Server) room(made *change.Change) error {
 	if made.Target.User == "" {
 		n, own, ready := s.usage.Fields(made.By, made.Target)
@@ -58,7 +54,7 @@ func (s *Server) room(made *change.Change) error {
 		case !ready:
 			return errBehind
 		case !own && n >= s.cfg.Fields:
-			return refuse(codeTooManyFields, fmt.Sprintf("the subject has %d dataset fields, of which those deleted lately count too; it may have %d", n, s.cfg.Fields))
+			return refuse(codeTooManyFields, fmt.Sprintf("the subject has %d dataset fields, recently deleted ones included, of at most %d", n, s.cfg.Fields))
 		}
 	}
 	if s.usage.Full() && made.Kind != change.FieldDeleted {
@@ -67,19 +63,18 @@ func (s *Server) room(made *change.Change) error {
 	return nil
 }
 
-// remembered is the newest state of a target, and what a change must expect to
-// be made on top of it.
+// remembered is the newest state of a target, and the precondition of a change to it.
 type remembered struct {
 	change.Entry
-	expected uint64 // sequence of the last change the stream holds of it, 0 for none
-	behind   bool   // changes were accepted that are not applied yet
+	expected uint64 // sequence of its last change in the stream; 0: none
+	behind   bool   // accepted changes are not applied yet
 }
 
-// errBehind says that what is remembered is not the newest state.
+// errBehind means that the state is not the newest.
 var errBehind = errors.New("an accepted change is not applied yet")
 
-// recall reads the newest state of a target. Changes are applied a moment after
-// they are accepted; it waits that moment, so that clients read their writes.
+// recall reads the newest state of a target. It waits until accepted changes are applied:
+// read your writes.
 func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error) {
 	last, err := s.last.LastChange(ctx, t)
 	if err != nil {
@@ -93,7 +88,7 @@ func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error
 			return remembered{}, err
 		}
 		if !last.Unread && !e.Place.Before(last.Applied) {
-			e.Target = t // one that was never written names none
+			e.Target = t // a missing entry has no target
 			return remembered{Entry: e, expected: last.Seq}, nil
 		}
 		select {
@@ -110,14 +105,12 @@ func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error
 	}
 }
 
-// exists tells whether the target can be read. A user always can: every token
-// stands for one.
+// exists tells whether the target can be read. A user always can.
 func (r *remembered) exists() bool {
 	return r.Target.User != "" || len(r.Doc) > 0
 }
 
-// publishChange makes a change durable and returns the entity tag of what it
-// makes of its target.
+// publishChange makes a change durable and returns the entity tag of the resulting state.
 func (s *Server) publishChange(ctx context.Context, c *change.Change) (etag string, err error) {
 	if err := s.room(c); err != nil {
 		return "", err
@@ -134,10 +127,9 @@ func (s *Server) publishChange(ctx context.Context, c *change.Change) (etag stri
 	return change.Entry{ID: c.ID}.ETag(), err
 }
 
-// settled waits until a conditional change, which was published, had its turn, and
-// refuses it when it found another state than it was decided on. The lane has compared
-// sequences; but it may have been set back to a backup meanwhile, and given the same
-// ones to other changes.
+// settled waits until a published conditional change was applied or ignored, and refuses it if
+// ignored: it met another state than its condition. The lane has compared sequences, but after
+// a restore the same sequence may be another change's.
 func (s *Server) settled(ctx context.Context, c *change.Change) error {
 	wait, cancel := context.WithTimeout(ctx, s.cfg.StateWait)
 	defer cancel()
@@ -148,7 +140,7 @@ func (s *Server) settled(ctx context.Context, c *change.Change) error {
 		}
 		switch ignored, known := e.Outcome(c.ID); {
 		case ignored:
-			return refuse(codeConditionFailed, "another change came first; read it again")
+			return refuse(codeConditionFailed, "a concurrent change came first; read the state again")
 		case known:
 			return nil
 		}
@@ -160,8 +152,7 @@ func (s *Server) settled(ctx context.Context, c *change.Change) error {
 	}
 }
 
-// slot waits for one of the places for parsing documents. A body of JSON grows
-// when it is parsed; the budget counts it as it came.
+// slot waits for a parsing slot. JSON grows when parsed; the budget counts it as sent.
 func (s *Server) slot(ctx context.Context) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.InFlightWait)
 	defer cancel()
@@ -173,7 +164,7 @@ func (s *Server) slot(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// stateRefusal knows the failures of changes and of what is remembered.
+// stateRefusal maps failures of changes and of the state.
 func stateRefusal(err error) *refusal {
 	var syntax *change.SyntaxError
 	var problems *change.ProblemsError
@@ -183,7 +174,7 @@ func stateRefusal(err error) *refusal {
 	case errors.As(err, &syntax):
 		return &refusal{code: codeInvalidJSON, detail: syntax.Error()}
 	case errors.As(err, &problems):
-		r := refuse(codeInvalidDocument, "nothing was stored; errors says what is wrong where")
+		r := refuse(codeInvalidDocument, "nothing was stored; errors lists the invalid members")
 		for _, p := range problems.Problems {
 			r.problems = append(r.problems, record.Problem{Index: -1, Pointer: p.Pointer, Code: p.Code, Detail: p.Detail})
 		}
@@ -199,25 +190,25 @@ func stateRefusal(err error) *refusal {
 	case errors.Is(err, change.ErrConflict):
 		return refuse(codeIDMismatch, "id or tableId of the body does not match the request")
 	case errors.Is(err, change.ErrStale):
-		return refuse(codeChangedMeanwhile, "concurrent changes won every attempt of this request")
+		return refuse(codeChangedMeanwhile, "every attempt conflicted with another change; retry")
 	case errors.Is(err, change.ErrBusy):
 		return refuse(codePasswordsBusy, "too many passwords are being hashed")
 	case errors.Is(err, errBehind):
-		return refuse(codeStateBehind, "a change of it was accepted a moment ago and is not applied yet")
+		return refuse(codeStateBehind, "a recently accepted change is not applied yet; retry")
 	}
 	return nil
 }
 
-// condition is what a request demands of the state it finds (RFC 9110, 13).
+// condition is the precondition of a request (RFC 9110, 13).
 type condition struct {
-	match, noneMatch []string // entity tags, or "*" alone; nil: nothing demanded
+	match, noneMatch []string // entity tags, or only "*"; nil: none
 }
 
 func conditionOf(h http.Header) condition {
 	return condition{tags(h["If-Match"]), tags(h["If-None-Match"])}
 }
 
-// tags splits a list of entity tags. Ours hold no comma.
+// tags splits a list of entity tags. Ours have no comma.
 func tags(values []string) []string {
 	var list []string
 	for _, value := range values {
@@ -230,17 +221,16 @@ func tags(values []string) []string {
 	return list
 }
 
-// none tells whether nothing is demanded.
 func (c condition) none() bool { return c.match == nil && c.noneMatch == nil }
 
-// check refuses a write whose conditions the state does not meet. A weak tag
-// never meets If-Match.
+// check refuses a write whose precondition the state does not meet. A weak tag never meets
+// If-Match.
 func (c condition) check(now *remembered) error {
 	if now.behind && !c.none() {
 		return errBehind
 	}
 	if c.match != nil && !matches(c.match, now, false) {
-		return refuse(codeConditionFailed, "If-Match does not match the current state; read it again")
+		return refuse(codeConditionFailed, "If-Match does not match the current state; read the state again")
 	}
 	if c.noneMatch != nil && matches(c.noneMatch, now, true) {
 		return refuse(codeConditionFailed, "If-None-Match matches the current state")
@@ -248,7 +238,7 @@ func (c condition) check(now *remembered) error {
 	return nil
 }
 
-// unmodified tells whether the reader has this state already.
+// unmodified tells whether the reader already has this state.
 func (c condition) unmodified(now *remembered) bool {
 	return c.noneMatch != nil && matches(c.noneMatch, now, true)
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arrival asks the kernel about a connection: whether it holds unread bytes, and how
-// long ago its last bytes arrived. A closed connection has neither.
+// arrival asks the kernel whether a connection has unread bytes, and how long ago its last
+// bytes arrived. A closed connection has neither.
 func arrival(conn net.Conn) (unread bool, ago time.Duration) {
 	tcp, ok := conn.(syscall.Conn)
 	if !ok {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// arrival is unknown: all the time that a read takes counts as the client's silence.
+// arrival is unknown: the whole duration of a read counts as silence.
 func arrival(net.Conn) (unread bool, ago time.Duration) { return false, 0 }

@@ -1,5 +1,5 @@
-// Package budget bounds what the bodies of requests in flight take: memory, fairly
-// shared between subjects (budget.go), and time (pace.go).
+// Package budget bounds the memory of request bodies in flight, shared fairly between
+// subjects (budget.go), and their arrival time (pace.go).
 package budget
 
 import (
@@ -13,27 +13,25 @@ import (
 	"time"
 )
 
-// Budget bounds the memory of bodies in flight. It is two pools: bodies of more than
-// SmallBody wait for each other and never for small ones. In the pool of small bodies
-// a subject holds at most four times what it leaves free: one subject alone has four
-// fifths, and the next one finds memory at once.
+// Budget bounds the memory of bodies in flight by two pools: bodies beyond SmallBody wait for
+// each other, never for small ones. In the small pool a subject holds at most four times the
+// free memory: one subject alone gets four fifths, and the next finds memory at once.
 //
-// A request that waits for the large pool may hold memory of the small one, never the
-// reverse, and what it takes of the large pool is all that it needs. So requests never
-// wait for each other in a circle.
+// A request that waits for the large pool may hold small memory, never the reverse, and
+// acquires all that it needs of the large pool at once. So requests cannot deadlock.
 type Budget struct {
 	small, large *pool
 	wait         time.Duration
 }
 
-// SmallBody is the longest body that counts as small.
+// SmallBody is the size limit of small bodies.
 const SmallBody = 1 << 20
 
-// ErrNoMemory is the error of a request that has waited for memory in vain.
+// ErrNoMemory is the error of a request that timed out waiting for memory.
 var ErrNoMemory = errors.New("too much is in flight")
 
-// New makes a budget of so many bytes, at least four times the longest body. A request
-// waits for memory at most so long.
+// New makes a budget of size bytes, at least four times the longest body. A request waits
+// for memory at most wait.
 func New(size int64, wait time.Duration) *Budget {
 	return &Budget{small: newPool(size/2, 4, wait/80), large: newPool(size-size/2, 0, wait/80), wait: wait}
 }
@@ -41,11 +39,10 @@ func New(size int64, wait time.Duration) *Budget {
 // Held is the memory in use.
 func (b *Budget) Held() int64 { return b.small.held() + b.large.held() }
 
-// pool is one of the two pools.
 type pool struct {
 	size  int64
-	share int64         // a subject may hold so many times what it leaves free; 0: everything
-	every time.Duration // how often slow bodies are looked for while the pool is crowded
+	share int64         // a subject may hold this multiple of the free memory; 0: everything
+	every time.Duration // interval of sweeps for slow bodies while the pool is crowded
 
 	mu       sync.Mutex
 	used     int64
@@ -55,11 +52,11 @@ type pool struct {
 	sweeping bool // a sweep is scheduled
 }
 
-// subject is one that holds memory of a pool, or waits for some.
+// subject is a subject that holds memory of a pool or waits for it.
 type subject struct {
 	name     string
 	held     int64
-	requests int // that hold memory or wait
+	requests int // holding or waiting
 }
 
 // Hold is the memory of one request.
@@ -67,13 +64,13 @@ type Hold struct {
 	pool    *pool
 	subject *subject
 	size    int64
-	pace    *Pace // reads the body; nil when none is read
-	cut     bool  // the body was cut off; the memory is about to come back
+	pace    *Pace // of the body being read, or nil
+	cut     bool  // the body was aborted; its memory will be released
 }
 
 type waiter struct {
 	hold    *Hold
-	granted chan struct{} // closed once it waits no more
+	granted chan struct{} // closed when granted
 }
 
 func newPool(size, share int64, every time.Duration) *pool {
@@ -86,8 +83,8 @@ func (p *pool) held() int64 {
 	return p.used
 }
 
-// Acquire waits for n bytes. With a pace they are for a body that is being read: when
-// it is slow, it is cut off for others.
+// Acquire waits for n bytes. pace, unless nil, is that of a body being read, which may be
+// aborted for others if it is slow.
 func (b *Budget) Acquire(ctx context.Context, name string, n int64, pace *Pace) (*Hold, error) {
 	p := b.small
 	if n > SmallBody {
@@ -126,19 +123,18 @@ func (b *Budget) Acquire(ctx context.Context, name string, n int64, pace *Pace) 
 	}
 	p.waiting = slices.Delete(p.waiting, at, at+1)
 	p.leave(s)
-	p.grant() // others may have waited behind it
+	p.grant() // others may have waited after it
 	return nil, ErrNoMemory
 }
 
-// Unwatch says that the client is not waited for any more: its body was read, or waits
-// for more memory.
+// Unwatch ends the watch over the body: it was read, or waits for more memory.
 func (h *Hold) Unwatch() {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
 	delete(h.pool.reading, h)
 }
 
-// Shrink gives back all but n bytes.
+// Shrink releases all but n bytes.
 func (h *Hold) Shrink(n int64) {
 	p := h.pool
 	p.mu.Lock()
@@ -156,10 +152,10 @@ func (h *Hold) Shrink(n int64) {
 	p.grant()
 }
 
-// Release gives everything back; more than once is harmless.
+// Release releases everything; repeated calls are harmless.
 func (h *Hold) Release() { h.Shrink(0) }
 
-// What follows is called under the lock.
+// The following methods need the lock.
 
 // leave removes a subject with its last request.
 func (p *pool) leave(s *subject) {
@@ -170,15 +166,15 @@ func (p *pool) leave(s *subject) {
 
 func (p *pool) free() int64 { return p.size - p.used }
 
-// hasShare tells whether the share of its subject leaves room for a request. A subject
-// that holds nothing may have some.
+// hasShare tells whether the share of its subject allows a request. A subject that holds
+// nothing always may.
 func (p *pool) hasShare(h *Hold) bool {
 	return p.share == 0 || h.subject.held == 0 || h.subject.held+h.size <= p.share*(p.free()-h.size)
 }
 
-// grant serves waiting requests, the subject that holds least first. No request
-// overtakes one that waits for memory: a large one would wait for ever. One that waits
-// for the share of its subject is passed over.
+// grant serves waiting requests, the subject with the least memory first. No request
+// overtakes one that waits for memory, or a large one would starve. Requests that wait for
+// their subject's share are skipped.
 func (p *pool) grant() {
 	for {
 		next := -1
@@ -205,8 +201,7 @@ func (p *pool) charge(h *Hold) {
 	}
 }
 
-// scheduleSweep looks for slow bodies as long as requests wait, or half of the memory
-// is used.
+// scheduleSweep schedules a sweep while requests wait, or half of the memory is used.
 func (p *pool) scheduleSweep() {
 	if p.sweeping || len(p.waiting) == 0 && p.used <= p.size/2 {
 		return
@@ -221,9 +216,9 @@ func (p *pool) scheduleSweep() {
 	})
 }
 
-// sweep cuts off slow bodies: as many as hold what other requests wait for, and all
-// that hold more than half of the pool together; the subject that holds most first. A
-// request that waits for the share of its subject costs no other subject anything.
+// sweep aborts slow bodies: as many as free the memory that others wait for, and all that
+// together hold more than half of the pool; the subject with the most memory first. Requests
+// that wait for their own subject's share abort no others.
 func (p *pool) sweep() {
 	wanted, leaving := -p.free(), int64(0)
 	shares := map[*subject]int64{}
@@ -260,14 +255,14 @@ func (p *pool) sweep() {
 	}
 }
 
-// Buffers keeps byte slices for reuse, one pool for each power of two, so that a small
-// body never pins the memory of a large one.
+// Buffers reuses byte slices, one pool per power of two, so that a small body never pins a
+// large buffer.
 type Buffers [31]sync.Pool
 
 // Capacity is the size of the buffer for n bytes: a power of two, at least 4 KiB.
 func Capacity(n int) int { return 1 << max(12, bits.Len(uint(max(n, 1)-1))) }
 
-// Get returns an empty slice with room for n bytes.
+// Get returns an empty slice with capacity for n bytes.
 func (p *Buffers) Get(n int) *[]byte {
 	size := Capacity(n)
 	if b, ok := p[bits.TrailingZeros(uint(size))].Get().(*[]byte); ok {
@@ -278,5 +273,5 @@ func (p *Buffers) Get(n int) *[]byte {
 	return &b
 }
 
-// Put takes a slice of Get back. It must not be used any more.
+// Put returns a slice of Get, which must not be used afterwards.
 func (p *Buffers) Put(b *[]byte) { p[bits.TrailingZeros(uint(cap(*b)))].Put(b) }

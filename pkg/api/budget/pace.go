@@ -10,38 +10,38 @@ import (
 	"time"
 )
 
-// Pace reads a body and cuts off a slow client: after a grace the body must arrive at
-// a certain rate, and it must end in time. While other requests wait for the memory
-// that it holds, it must arrive faster.
+// Pace reads a body and aborts a slow client: after a grace the body must arrive at a minimum
+// rate, and it must end in time. While other requests wait for its memory, the rate is
+// higher.
 //
-// Only silence counts: the time in which a read waited and the connection had nothing
-// to read. On a busy machine bytes that arrived long ago are read late.
+// Only silence counts: time in which a read waited and the connection was empty. On a busy
+// machine, bytes that arrived long ago are read late.
 type Pace struct {
 	body  io.Reader
 	conn  net.Conn // nil in tests without a connection
 	of    Patience
-	start time.Duration // since epoch, as all times here
-	set   time.Duration // when the deadline was set last; 0 for never
+	start time.Duration // since epoch, like all times here
+	set   time.Duration // time of the last deadline change; 0: never
 
 	n      atomic.Int64 // bytes read
-	silent atomic.Int64 // silence, of the reads that have ended
-	waits  atomic.Int64 // when the read in progress began; 0 for none
+	silent atomic.Int64 // silence in completed reads
+	waits  atomic.Int64 // start of the read in progress; 0: none
 
 	mu      sync.Mutex // of the deadline
 	control http.ResponseController
 	cut     bool
 }
 
-// Patience is how slow a body may be.
+// Patience limits how slowly a body may arrive.
 type Patience struct {
 	Timeout time.Duration // to read all of it
-	Grace   time.Duration // how long it may be slower than Rate
+	Grace   time.Duration // initial time without a minimum rate
 	Rate    int           // bytes per second
 }
 
 const (
-	setEvery    = 500 * time.Millisecond // spares a system call for each read of a fast body
-	late        = 5 * time.Millisecond   // a read that waits this long is worth a system call
+	setEvery    = 500 * time.Millisecond // saves a system call per read of a fast body
+	late        = 5 * time.Millisecond   // a read this long is worth a system call
 	newcomer    = 100 * time.Millisecond // of silence, before the rate of a body is judged
 	crowdedRate = 1 << 20                // bytes per second while other requests wait
 	firstRead   = 16 << 10               // bytes; see Read
@@ -65,24 +65,24 @@ func (p *Pace) Read(b []byte) (int, error) {
 		p.set = began
 	}
 	p.waits.Store(int64(began))
-	// A read that drains the connection early lets its window shut: on a busy machine the
-	// rest may then wait for a timer of the client's system, which looks like silence.
+	// A read that drains the connection early closes its TCP window: on a busy machine
+	// the rest may then wait for a timer of the client's kernel, which looks like silence.
 	n, err := p.body.Read(b[:min(len(b), max(firstRead, 3*int(p.n.Load())))])
 	waited := time.Since(epoch) - began
 	if waited >= late {
 		if unread, ago := arrival(p.conn); unread {
-			waited = 0 // the client is ahead of the reader
+			waited = 0 // bytes are waiting
 		} else {
 			waited = max(0, waited-ago)
 		}
 	}
-	p.waits.Store(0) // first: a look in between may count too little, never twice
+	p.waits.Store(0) // first: a concurrent check may count too little, never twice
 	p.silent.Add(int64(waited))
 	p.n.Add(int64(n))
 	return n, err
 }
 
-// slow tells whether other requests should not wait for the body.
+// slow tells whether the body is too slow for waiting requests.
 func (p *Pace) slow() bool {
 	silent := time.Duration(p.silent.Load())
 	if began := time.Duration(p.waits.Load()); began > 0 {
@@ -95,18 +95,17 @@ func (p *Pace) slow() bool {
 	return silent >= newcomer && float64(p.n.Load()) < crowdedRate*silent.Seconds()
 }
 
-// Done ends the watch over a body whose hold is not watched any more, and tells whether
-// it was cut off. If not, its deadline is lifted: that would end the request's context
-// while the records are being published.
+// Done ends the watch over an unwatched body, and tells whether it was aborted. If not, it
+// clears the deadline, which would end the request's context during publishing.
 func (p *Pace) Done() (cut bool, err error) {
 	err = p.deadline(time.Time{}, false)
 	return p.cut, err
 }
 
-// cutOff ends the reading of the body.
+// cutOff aborts reading.
 func (p *Pace) cutOff() { _ = p.deadline(time.Now().Add(-time.Second), true) } // fails only on a closed connection
 
-// deadline sets when reading ends, unless the body was cut off.
+// deadline sets the read deadline, unless the body was aborted.
 func (p *Pace) deadline(t time.Time, cut bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +115,7 @@ func (p *Pace) deadline(t time.Time, cut bool) error {
 	p.cut = cut
 	err := p.control.SetReadDeadline(t)
 	if errors.Is(err, http.ErrNotSupported) {
-		return nil // a test recorder: nothing there is slow
+		return nil // a test recorder is never slow
 	}
 	return err
 }
