@@ -13,46 +13,45 @@ import (
 	"sluice/pkg/flow"
 )
 
-// maxQueued is how many bytes of chunks may wait for a lane before it is busy: more
-// than a disk syncs while a client waits. One request may exceed it.
+// maxQueued bounds the queued bytes of a lane: more than a disk syncs while a client waits.
+// A single request may exceed it.
 const maxQueued = 64 << 20
 
-// batcher gathers the chunks for a lane into entries, one in flight at a time: two
-// would share the same writer in the server, and each have half of the requests. What
-// comes while one is in flight goes into the next. So no request waits for company,
-// and the slower the disk, the larger the entries.
+// batcher collects the chunks of a lane into entries, one in flight at a time: two would share
+// the server's writer, with half of the requests each. Chunks that arrive meanwhile go into
+// the next entry: no request waits for others, and slower disks get larger entries.
 type batcher struct {
 	p    *Publisher
 	lane int
 
 	mu      sync.Mutex
-	queue   []*batch // in order; the last one takes more chunks until it is closed
+	queue   []*batch // in order; the last is open for more chunks
 	queued  int      // bytes of their entries
 	running bool     // publishLoop runs
-	logEnd  logEnd   // as it is known now
+	logEnd  logEnd   // as known now
 }
 
-// logEnd is how far a lane reached at a time.
+// logEnd is a known end of a lane.
 type logEnd struct {
 	created time.Time // of its stream
-	seq     uint64    // a message of it,
-	at      time.Time // and a time at which there was none behind it
+	seq     uint64    // the lane's last message
+	at      time.Time // at this time
 }
 
-// batch is an entry from its first chunk to its outcome. It is open while it is in
-// the queue of its lane, and closed when its turn to be sent comes: from then on its
-// bytes never change. The sender sets seq and err once, and then closes done.
+// batch is an entry from its first chunk to its outcome. It is open while queued, and closed
+// before it is sent: then its bytes never change. The sender sets seq and err once and closes
+// done.
 type batch struct {
 	id     string // its Nats-Msg-Id
 	lane   *Lane
-	since  time.Time         // when the first chunk came
-	entry  *flow.EntryWriter // nil once it has an outcome
-	routes []*Source         // by which its chunks were routed
-	until  time.Time         // not to be sent later unless these are confirmed
-	logEnd logEnd            // when the first chunk came: a request that waits while the lane moves on becomes void
+	since  time.Time         // arrival of the first chunk
+	entry  *flow.EntryWriter // nil after the outcome
+	routes []*Source         // routes of its chunks
+	until  time.Time         // do not send later without confirming the routes
+	logEnd logEnd            // at the first chunk: a request that waits while the lane advances becomes void
 
 	chunks, records int
-	traces          []string // contexts of its requests, when spans are kept
+	traces          []string // contexts of its sampled requests
 
 	done chan struct{}
 	seq  uint64
@@ -61,15 +60,15 @@ type batch struct {
 
 var entries = sync.Pool{New: func() any { return new(flow.EntryWriter) }}
 
-// full says whether the lane takes no more at present.
+// full tells whether the lane's queue is full.
 func (q *batcher) full() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.queued >= maxQueued
 }
 
-// add copies chunks of a submission into the last batch of the queue, and into new
-// ones as they fill up. It returns these batches.
+// add copies chunks of a submission into the last batch of the queue, and into new ones as
+// they fill up. It returns these batches.
 func (q *batcher) add(sub *flow.Submission, source *Source, lane *Lane, until time.Time, chunks []flow.Chunk) (all []*batch) {
 	m := flow.Message{
 		ID: sub.ID, Hash: sub.Hash, Subject: sub.Subject, Source: sub.Source, Revision: source.Revision,
@@ -99,7 +98,7 @@ func (q *batcher) add(sub *flow.Submission, source *Source, lane *Lane, until ti
 	}
 	if !q.running {
 		q.running = true
-		go q.publishLoop() // ends when the queue is empty
+		go q.publishLoop() // ends with an empty queue
 	}
 	return all
 }
@@ -109,7 +108,7 @@ func (q *batcher) open(lane *Lane, m *flow.Message) *batch {
 	if n := len(q.queue); n > 0 && q.queue[n-1].lane.Created.Equal(lane.Created) && q.queue[n-1].entry.Add(m) {
 		return q.queue[n-1]
 	}
-	if lane.Created != q.logEnd.created || lane.Last > q.logEnd.seq { // the look-up has seen more
+	if lane.Created != q.logEnd.created || lane.Last > q.logEnd.seq { // the look-up is newer
 		q.logEnd = logEnd{lane.Created, lane.Last, lane.Looked}
 	}
 	now := q.p.stream.cfg.Now()
@@ -152,8 +151,8 @@ func (q *batcher) next() *batch {
 	return b
 }
 
-// failQueue fails every batch of the queue, after the one before them got no answer.
-// None of them was sent.
+// failQueue fails all queued batches, which were not sent, after the one before them got no
+// answer.
 func (q *batcher) failQueue() {
 	q.mu.Lock()
 	failed := q.queue
@@ -169,14 +168,13 @@ func (b *batch) settle(err error) {
 	entry := b.entry
 	b.entry, b.routes, b.traces, b.err = nil, nil, nil, err
 	close(b.done)
-	if entry.Size() <= 1<<20 { // a large record is no reason to keep as much for ever
+	if entry.Size() <= 1<<20 { // do not keep the buffer of a large record
 		entries.Put(entry)
 	}
 }
 
-// send makes a batch durable. Every attempt sends the same bytes under the same
-// Nats-Msg-Id, so that the lane tells a second copy from a second entry. answered is
-// false when no server has answered to the end.
+// send makes a batch durable. Every attempt sends the same bytes under the same Nats-Msg-Id,
+// so that the lane deduplicates them. answered is false if no server answered.
 func (q *batcher) send(ctx context.Context, b *batch) (answered bool, err error) {
 	s := q.p.stream
 	msg := &nats.Msg{Subject: RecordTopic(b.lane.Number), Data: b.entry.Body(), Header: nats.Header{
@@ -200,9 +198,8 @@ func (q *batcher) send(ctx context.Context, b *batch) (answered bool, err error)
 	return answered, s.whenFull(err, b.lane.Number, b.entry.Size())
 }
 
-// confirm makes sure that the batch may be sent to its lane, or that it counts there:
-// when what was looked up has grown old, its sources must have the same lists still. The
-// error is otherwise when they have not.
+// confirm checks that the batch may be sent to its lane, or counts there: if its routes are
+// old, its sources must still have the same lists. Otherwise it returns the error otherwise.
 func (q *batcher) confirm(ctx context.Context, b *batch, otherwise error) error {
 	if !passed(q.p.stream.cfg.Now(), b.until) {
 		return nil
@@ -216,19 +213,18 @@ func (q *batcher) confirm(ctx context.Context, b *batch, otherwise error) error 
 	}
 	for _, route := range b.routes {
 		if source := v.sources[route.Name]; source == nil || source.Revision != route.Revision || !slices.Equal(source.Lanes, route.Lanes) {
-			return fmt.Errorf("%w: source %q has other lanes by now", otherwise, route.Name)
+			return fmt.Errorf("%w: source %q was moved to other lanes", otherwise, route.Name)
 		}
 	}
 	b.until = q.p.stream.until(v)
 	return nil
 }
 
-// onAck judges the sequence that the lane has given to the entry. An entry that
-// landed too far behind the log end in its header is void: the ingester discards it,
-// because the request may have been repeated and forgotten since. While the clocks
-// say that this cannot be, nothing is read.
+// onAck checks the sequence of the acknowledged entry. An entry that landed too far after
+// its header's log end is void: the ingester discards it, as the request may have been
+// repeated outside the deduplication window. If clocks exclude that, nothing is read.
 func (q *batcher) onAck(ctx context.Context, b *batch, seq uint64, begun time.Time) error {
-	setBack := seq <= b.logEnd.seq // or created again: the entry is void there
+	setBack := seq <= b.logEnd.seq // or recreated: the entry is void there
 	q.mu.Lock()
 	if setBack || q.logEnd.seq < seq {
 		q.logEnd = logEnd{b.lane.Created, seq, begun}
@@ -240,8 +236,8 @@ func (q *batcher) onAck(ctx context.Context, b *batch, seq uint64, begun time.Ti
 		}
 		return fmt.Errorf("%w: lane %d ends before message %d, which it had", errVoid, q.lane, b.logEnd.seq)
 	}
-	// No move marker is written while a list of before the move may be acted on. Once it
-	// may not, the entry may be behind one, where the requests of its source are void.
+	// No move marker is written while an api may use an older list. After that time the
+	// entry may follow one, where requests of its source are void.
 	if err := q.confirm(ctx, b, errVoid); err != nil {
 		return err
 	}
@@ -252,15 +248,15 @@ func (q *batcher) onAck(ctx context.Context, b *batch, seq uint64, begun time.Ti
 	}
 	age, err := q.p.stream.age(ctx, q.lane, b.logEnd.seq+1, seq)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errStale, err) // the same goes out again, has the same sequence, and is judged again
+		return fmt.Errorf("%w: %w", errStale, err) // retried: the resend has the same sequence and is checked again
 	}
 	if age > window/2 {
-		return fmt.Errorf("%w: the lane has moved on by %v", errVoid, age)
+		return fmt.Errorf("%w: the lane has advanced by %v", errVoid, age)
 	}
 	return nil
 }
 
-// whenFull adds to flow.ErrFull when a lane is likely to have room again.
+// whenFull adds to flow.ErrFull when a lane probably has space again.
 func (s *Stream) whenFull(err error, lane, size int) error {
 	if errors.Is(err, flow.ErrFull) {
 		return &flow.RetryError{Err: err, After: s.roomAfter(lane, size)}

@@ -15,13 +15,11 @@ import (
 	"sluice/pkg/flow"
 )
 
-// PublishChange makes a change durable on lane 0, where it is applied in order
-// with all others. It returns the change's sequence there, and whether it was
-// there already under the same ID.
+// PublishChange makes a change durable on lane 0, where changes are applied in order. It
+// returns the change's sequence, and whether the lane already had it under this ID.
 //
-// Errors: change.ErrStale when c.Expected is not the last sequence of the
-// target any more; flow.ErrFull, ErrBusy, ErrUnavailable and ErrTooLarge as
-// for Publish.
+// Errors: change.ErrStale if c.Expected is not the last sequence of the target; flow.ErrFull,
+// ErrBusy, ErrUnavailable, and ErrTooLarge as for Publish.
 func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq uint64, duplicate bool, err error) {
 	if err := p.stream.ready(); err != nil {
 		return 0, false, err
@@ -61,9 +59,8 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 	return a.Sequence, a.Duplicate, err
 }
 
-// publishChange publishes until the outcome is known. Without an ID a second
-// attempt might be a second change, so only what was certainly not stored is
-// tried again.
+// publishChange publishes until the outcome is known. Without an ID a second attempt might be
+// a second change, so it retries only if nothing was stored for certain.
 func (p *Publisher) publishChange(ctx context.Context, msg *nats.Msg, c *change.Change) (got ack, err error) {
 	lane, ok := p.stream.view.Load().lane(0)
 	if !ok {
@@ -81,17 +78,16 @@ func (p *Publisher) publishChange(ctx context.Context, msg *nats.Msg, c *change.
 	return got, p.stream.whenFull(err, 0, len(msg.Data)+headRoom)
 }
 
-// stale is asked when a change came after another one than it expected: that may
-// be this very change, of an attempt whose answer was lost. The lane looks at the
-// sequence before it looks for duplicates. Only one change can have come right
-// after the one that was expected.
+// stale handles a change that did not follow its expected sequence. It may be this very change,
+// whose earlier answer was lost: the lane checks the sequence before it deduplicates. Only one
+// change can directly follow the expected one.
 func (p *Publisher) stale(ctx context.Context, msg *nats.Msg, c *change.Change, cause error) (ack, error) {
 	if c.ID != "" && c.Expected != nil {
 		ctx, done := p.stream.link.attempt(ctx, attemptLimit)
 		defer done()
 		next, err := p.stream.js.Get(ctx, LaneName(0), *c.Expected+1, msg.Subject)
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound): // the target was never so far
+		case errors.Is(err, jetstream.ErrMsgNotFound): // the target never reached it
 		case err != nil:
 			return ack{}, lossCause(ctx, err)
 		case first(next.Header, headerID) == c.ID:
@@ -101,9 +97,8 @@ func (p *Publisher) stale(ctx context.Context, msg *nats.Msg, c *change.Change, 
 	return ack{}, fmt.Errorf("%w: %w", change.ErrStale, cause)
 }
 
-// LastChange returns the last change of a target that lane 0 still holds, and
-// where an entry must stand that has it. What an operator has passed over by
-// resetting the lane is never applied, and not waited for.
+// LastChange returns the last change of a target in lane 0, and the place that an entry with
+// it must have reached. Changes skipped by a reset of the lane are never applied, nor awaited.
 func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.Last, error) {
 	if err := s.ready(); err != nil {
 		return change.Last{}, err
@@ -128,8 +123,7 @@ func (s *Stream) LastChange(ctx context.Context, target change.Target) (change.L
 	return last, nil
 }
 
-// nextChange is the first change of lane 0 from a sequence on that it holds, 0
-// when there is none.
+// nextChange is the first change of lane 0 from a sequence on, 0 if none.
 func (s *Stream) nextChange(ctx context.Context, from uint64) (uint64, error) {
 	msg, err := s.js.Get(ctx, LaneName(0), max(from, 1), ChangePrefix+">")
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -141,15 +135,14 @@ func (s *Stream) nextChange(ctx context.Context, from uint64) (uint64, error) {
 	return msg.Sequence, nil
 }
 
-// ChangeLag is how far applying the changes of users and dataset fields is behind
-// accepting them.
+// ChangeLag is the lag of applying changes of users and dataset fields.
 type ChangeLag struct {
-	Done    uint64 // every change of lane 0 up to this message is applied or set aside
-	Next    uint64 // the first one that waits, 0 when none does
-	Waiting uint64 // how many do
+	Done    uint64 // every change of lane 0 up to this message is applied or dead-lettered
+	Next    uint64 // the first one of the backlog, 0 if none
+	Waiting uint64 // number of changes in the backlog
 }
 
-// ChangeLag looks up how far applying changes is behind, and sets the metric.
+// ChangeLag looks up the lag of changes, and sets the metric.
 func (s *Stream) ChangeLag(ctx context.Context) (l ChangeLag, err error) {
 	lane, err := s.state(ctx, 0)
 	if err != nil {
@@ -172,12 +165,12 @@ func (s *Stream) ChangeLag(ctx context.Context) (l ChangeLag, err error) {
 	return l, nil
 }
 
-// countChanges is how many changes lane 0 holds from a sequence on. A reading
-// that begins there knows; it is never read.
+// countChanges counts the changes of lane 0 from a sequence on, by opening a reading without
+// using it.
 func (s *Stream) countChanges(ctx context.Context, from uint64) (uint64, error) {
 	reading, err := s.js.Read(ctx, LaneName(0), broker.From{Seq: from, Subject: ChangePrefix + ">"})
 	if err != nil {
-		return 0, unavailable(fmt.Errorf("count the changes from message %d of lane 0 on: %w", from, err), 2*time.Second)
+		return 0, unavailable(fmt.Errorf("count the changes of lane 0 from message %d: %w", from, err), 2*time.Second)
 	}
 	reading.Stop()
 	_, pending := reading.Begun()

@@ -19,28 +19,27 @@ import (
 	"sluice/pkg/option"
 )
 
-// Config says how the streams are kept. The zero value is one machine with
-// the defaults. What exists already keeps its size and its replicas unless
-// they are set here.
+// Config configures the streams. The zero value is the default of one machine. Existing
+// streams keep their size and replicas unless set here.
 type Config struct {
-	MaxBytes        int64         `name:"stream-max-bytes" default:"0" help:"Disk budget of a lane in bytes; 0 is 4 GiB for a new lane and leaves an old one as it is."`
-	DeadMaxBytes    int64         `default:"0" help:"Disk budget of dead letters in bytes; 0 is 256 MiB at first and leaves it as it is later. A source may have as much as is free; when seven eighths are used, a lane halts that has to dead-letter a record."`
-	StateMaxBytes   int64         `default:"0" help:"Disk budget of users and dataset fields in bytes; 0 is 256 MiB at first and leaves it as it is later. Changes are refused with 429 when nine tenths are used."`
-	Replicas        int           `name:"stream-replicas" default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is 1 for a new stream and leaves an old one as it is."` // a stream that is added has as many as lane 0
-	DuplicateWindow time.Duration `default:"0" help:"How long a lane recognises a message that is sent to it again; 0 is 2 min for a first lane and leaves it as it is later."`
-	RepeatWindow    time.Duration `default:"10m" help:"How long a repeated request is recognised whose records have no identity of their own, in stream time; the same for every program."`
+	MaxBytes        int64         `name:"stream-max-bytes" default:"0" help:"Disk budget of a lane in bytes; 0: 4 GiB for a new lane, unchanged for an existing one."`
+	DeadMaxBytes    int64         `default:"0" help:"Disk budget of dead letters in bytes; 0: 256 MiB on creation, unchanged afterwards. A source may use as much as is free; once seven eighths are used, a lane that has to dead-letter a record halts."`
+	StateMaxBytes   int64         `default:"0" help:"Disk budget of users and dataset fields in bytes; 0: 256 MiB on creation, unchanged afterwards. Changes get 429 once nine tenths are used."`
+	Replicas        int           `name:"stream-replicas" default:"0" help:"Copies of every stream: 1, 3 or 5; 0: 1 for a new stream, unchanged for an existing one."` // an added stream has as many as lane 0
+	DuplicateWindow time.Duration `default:"0" help:"Duplicate window of lanes; 0: 2m for the first lane, unchanged afterwards."`
+	RepeatWindow    time.Duration `default:"10m" help:"Deduplication window of requests whose records have no deduplication key, in stream time; equal for all programs."`
 	Monitors        []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk, and show their health and stores as metrics."`
-	AllowLazySync   bool          `help:"Start although a server of --nats-monitors does not sync every message: acknowledged records can be lost with the power."`
+	AllowLazySync   bool          `help:"Start even if a server of --nats-monitors does not sync every message: a power failure can lose acknowledged records."`
 
-	Poll  time.Duration `kong:"-" default:"3s"`  // how often lanes and sources are looked up
-	Fresh time.Duration `kong:"-" default:"15s"` // how long what was seen of them may be acted on, the same for all who publish or spread
+	Poll  time.Duration `kong:"-" default:"3s"`  // interval of look-ups of lanes and sources
+	Fresh time.Duration `kong:"-" default:"15s"` // how long a look-up may be used; equal for all programs that publish or spread
 
-	Now    func() time.Time `kong:"-"` // the clock of this process; default time.Now
-	Random func() uint64    `kong:"-"` // its random source; default that of the runtime
+	Now    func() time.Time `kong:"-"` // default time.Now
+	Random func() uint64    `kong:"-"` // default: the runtime's
 
-	Trouble func() error `kong:"-"` // why the server in this process cannot write; default: Monitors are asked
+	Trouble func() error `kong:"-"` // why the embedded server cannot write; default: by Monitors
 
-	Tracer trace.Tracer `kong:"-"` // of what is published; nothing is traced when nil
+	Tracer trace.Tracer `kong:"-"` // of publishes; nil: off
 }
 
 const (
@@ -49,16 +48,14 @@ const (
 	defaultStateBytes   = 256 << 20
 	defaultWindow       = 2 * time.Minute
 
-	// maxMessage bounds one message, headers included: the server's
-	// max_payload must allow it. Messages are far smaller, but a record is
-	// never cut.
+	// maxMessage bounds one message with its headers: the server's max_payload must
+	// allow it. Messages are far smaller, but a record is never cut.
 	maxMessage = 16 << 20
 
-	// leastAhead is what a reader has to ask for, so that the largest message
-	// comes: its subjects count too.
+	// leastAhead is the prefetch that the largest message needs, subject included.
 	leastAhead = broker.MaxMessage
 
-	// LeaseTTL is how long a lease outlives its holder.
+	// LeaseTTL is the TTL of leases.
 	LeaseTTL = 10 * time.Second
 )
 
@@ -73,76 +70,69 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Names in NATS, version 1. They are part of what users see and of the rights
-// they give; changing one needs a migration.
+// Names in NATS, which users see and grant permissions on.
 const (
 	// LanePrefix and a number name a lane's stream: FLOW_0, FLOW_1, …
 	LanePrefix = "FLOW_"
 
-	// DeadStream holds what cannot be stored, until an operator decides.
+	// DeadStream holds dead letters until an operator replays or drops them.
 	DeadStream = "FLOW_DEAD"
 
-	// NoteStream holds the notes about dead letters: they must have room when the
-	// letters have none.
+	// NoteStream holds the notes about dead letters, so that they have space when
+	// FLOW_DEAD is full.
 	NoteStream = "FLOW_NOTES"
 
-	// ChangePrefix and the key of a target are the subject of its changes, all
-	// on lane 0.
+	// ChangePrefix and the key of a target are the subject of its changes, on lane 0.
 	ChangePrefix = "flow.0.change."
 
-	// DeadPrefix and <lane>.<incarnation>.<sequence>.<index> are the
-	// subject of a dead letter, so that none is ever stored twice.
+	// DeadPrefix and <lane>.<incarnation>.<sequence>.<index> are the subject of a dead
+	// letter, which makes it unique.
 	DeadPrefix = "flow.dead."
 
-	// ReplayPrefix and the same are the subject of a note that a dead letter is
-	// being replayed.
+	// ReplayPrefix and the same are the subject of a note that a replay has begun.
 	ReplayPrefix = "flow.replay."
 
-	// SettledPrefix and the same are the subject of a note of what became of a
-	// dead letter that is gone, kept as long as the lane keeps its message.
+	// SettledPrefix and the same are the subject of a note of a dead letter's outcome,
+	// kept as long as the lane keeps its message.
 	SettledPrefix = "flow.settled."
 
-	// LaneBucket holds one entry per lane, lane.<n>: what of it is stored;
-	// changes.0: which changes of lane 0 are applied; forget.<id>: which process
-	// instances every reader of the lanes skips; and expired: the expiry line.
+	// LaneBucket holds the lane state of each lane, lane.<n>; the checkpoint of changes,
+	// changes.0; orders to forget instances, forget.<id>; and the expiry line, expired.
 	LaneBucket = "flow_lanes"
 
-	// SourceBucket holds one entry per source, s<base64url of its name>: which
-	// lanes its records go to.
+	// SourceBucket holds the lane list of each source, s<base64url of its name>.
 	SourceBucket = "flow_sources"
 
-	// LeaseBucket holds which ingester reads which lane, lane.<n>, and which could,
-	// member.<instance>. Its entries live as long as they are renewed.
+	// LeaseBucket holds the owner of each lane, lane.<n>, and the running ingesters,
+	// member.<instance>. Its entries expire unless renewed.
 	LeaseBucket = "flow_leases"
 
 	// StateBucket holds users and dataset fields.
 	StateBucket = "flow_state"
 )
 
-// CreatedKey is the metadata of a stream that is a copy: when the one was made that
-// it is a copy of, unix ns.
+// CreatedKey is metadata of a copied stream: the creation time of the original, unix ns.
 const CreatedKey = "sluice-created"
 
-// FormatKey is the metadata of a lane: the format of all that this installation keeps,
-// flow.Format.
+// FormatKey is metadata of a lane: the format of this installation, flow.Format.
 const FormatKey = "sluice-format"
 
-// Headers of a message in a lane. An entry of requests has the first two, and
-// says the rest in its table; a change, a move marker and a dead letter have the rest.
+// Headers of a message in a lane. An entry of requests has the first two and a table; a
+// change, a move marker, and a dead letter have the rest.
 const (
 	headerID       = "Nats-Msg-Id"
 	headerEntry    = "Sluice-Entry"    // the table of an entry, base64
-	headerEncoding = "Sluice-Encoding" // how the body is compressed: s2, or absent
-	headerRecords  = "Sluice-Records"  // how many records the body holds
-	headerReceived = "Sluice-Received" // when the api took it in, unix milliseconds
+	headerEncoding = "Sluice-Encoding" // compression of the body: s2, or absent
+	headerRecords  = "Sluice-Records"  // number of records in the body
+	headerReceived = "Sluice-Received" // when the api received it, unix milliseconds
 	headerSubject  = "Sluice-Subject"  // subject of the token that posted it
-	headerSource   = "Sluice-Source"   // the engine its records are of, as that token said
-	headerRevision = "Sluice-Revision" // of the source's list of lanes, in a move marker
+	headerSource   = "Sluice-Source"   // the engine of its records, from that token
+	headerRevision = "Sluice-Revision" // of the source's lane list, in a move marker
 	headerTrace    = "traceparent"     // W3C trace context
 
 	headerExpectedSubjectSeq = "Nats-Expected-Last-Subject-Sequence"
 
-	headerKVOperation = "KV-Operation" // of an entry of a bucket that was deleted
+	headerKVOperation = "KV-Operation" // of a deleted entry of a bucket
 )
 
 // LaneName is the stream of a lane.
@@ -151,7 +141,7 @@ func LaneName(lane int) string { return LanePrefix + strconv.Itoa(lane) }
 // RecordTopic is the NATS subject of a lane's records.
 func RecordTopic(lane int) string { return fmt.Sprintf("flow.%d.record", lane) }
 
-// laneNumber reads the lane out of a stream's name.
+// laneNumber parses the lane number of a stream's name.
 func laneNumber(name string) (int, bool) {
 	text, ok := strings.CutPrefix(name, LanePrefix)
 	if !ok {
@@ -161,12 +151,12 @@ func laneNumber(name string) (int, bool) {
 	return int(n), err == nil && text == strconv.FormatUint(n, 10)
 }
 
-// MoveTopic is the NATS subject of move markers in a lane: behind one the lane has
-// no records of its source that were routed by an older list.
+// MoveTopic is the NATS subject of move markers: after one the lane has no records of its
+// source that were routed by an older list.
 func MoveTopic(lane int) string { return fmt.Sprintf("flow.%d.move", lane) }
 
-// TickTopic is the NATS subject of ticks in a lane: messages of nothing, by which stream
-// time goes on in an idle lane.
+// TickTopic is the NATS subject of ticks: empty messages that advance the stream time of an
+// idle lane.
 func TickTopic(lane int) string { return fmt.Sprintf("flow.%d.tick", lane) }
 
 func laneSubjects(lane int) []string {
@@ -180,18 +170,16 @@ func laneSubjects(lane int) []string {
 // Permissions are the subjects a NATS user may publish and subscribe to.
 type Permissions struct{ Publish, Subscribe []string }
 
-// ask is what every program asks of JetStream: what there is, and to read it. A
-// wildcard stands for a whole token, so streams cannot be told by a prefix; what
-// is read is what every part sees anyway.
+// ask is the read permissions of every program. A wildcard stands for a whole token, so streams
+// cannot be selected by prefix.
 var ask = []string{
 	"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*",
 	"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>",
 	"$JS.ACK.>", "$JS.FC.>",
 }
 
-// APIPermissions are those of the api: it adds records and changes, and sets aside
-// what is no record. It can
-// neither make, change, purge or delete a stream, nor say what is stored.
+// APIPermissions are those of the api: it adds records and changes, and dead-letters invalid
+// records. It cannot create, change, purge, or delete a stream, nor move a checkpoint.
 func APIPermissions() Permissions {
 	return Permissions{
 		Publish:   append([]string{"flow.*.record", ChangePrefix + ">", "$KV." + SourceBucket + ".>", DeadPrefix + strconv.Itoa(NoLane) + ".>"}, ask...),
@@ -199,9 +187,9 @@ func APIPermissions() Permissions {
 	}
 }
 
-// IngesterPermissions are those of the ingester: it moves positions, holds
-// leases, keeps the state, sets dead letters aside, purges what is stored and ticks. It
-// can add neither records nor changes, nor make or delete a stream.
+// IngesterPermissions are those of the ingester: it moves checkpoints, holds leases, writes the
+// state store and dead letters, purges, and sends ticks. It cannot add records or changes, nor
+// create or delete a stream.
 func IngesterPermissions() Permissions {
 	return Permissions{
 		Publish: append([]string{
@@ -212,9 +200,9 @@ func IngesterPermissions() Permissions {
 	}
 }
 
-// ConsolePermissions are those of the console: it reads, and replays and drops
-// dead letters for an admin, which are records and changes again then. It can
-// move no position, and neither make, purge nor delete a stream.
+// ConsolePermissions are those of the console: it reads, and replays and drops dead letters,
+// which adds records and changes. It cannot move a checkpoint, nor create, purge, or delete a
+// stream.
 func ConsolePermissions() Permissions {
 	const remove = "$JS.API.STREAM.MSG.DELETE."
 	return Permissions{
@@ -226,14 +214,13 @@ func ConsolePermissions() Permissions {
 	}
 }
 
-// OperatorPermissions are those of the operator's commands, which also make the
-// streams: everything.
+// OperatorPermissions are those of the operator's commands, which create the streams: all.
 func OperatorPermissions() Permissions {
 	return Permissions{Publish: []string{">"}, Subscribe: []string{">"}}
 }
 
-// laneConfig is how a lane must be. Nothing leaves it by age or to make room:
-// only the Purger removes what is stored.
+// laneConfig is the configuration of a lane. Only the Purger removes messages; they never
+// expire by age or for space.
 func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        LaneName(lane),
@@ -246,13 +233,13 @@ func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
 		MaxMsgSize:  maxMessage,
 		Duplicates:  s.cfg.DuplicateWindow,
 		Replicas:    s.cfg.Replicas,
-		AllowDirect: false, // reads ask the leader: a follower may not have what it was just told of
+		AllowDirect: false, // read from the leader: a follower may lag
 		Metadata:    map[string]string{FormatKey: strconv.Itoa(flow.Format)},
 	}
 }
 
-// deadConfig: one message per subject and no second one, which makes setting
-// aside idempotent for ever and not only within the duplicate window.
+// deadConfig: one message per subject, never replaced, which makes dead-lettering idempotent
+// beyond the duplicate window.
 func (s *Stream) deadConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:                 DeadStream,
@@ -268,8 +255,7 @@ func (s *Stream) deadConfig() jetstream.StreamConfig {
 	}
 }
 
-// noteConfig: a note is small, and goes with the message it is about, so that
-// there is no bound that it could run into.
+// noteConfig: notes are small and removed with their message, so they need no size limit.
 func (s *Stream) noteConfig() jetstream.StreamConfig {
 	cfg := s.deadConfig()
 	cfg.Name, cfg.Description, cfg.MaxBytes = NoteStream, "Sluice: what became of dead letters", 0
@@ -277,8 +263,7 @@ func (s *Stream) noteConfig() jetstream.StreamConfig {
 	return cfg
 }
 
-// bucketConfig is the stream of a KV bucket as nats.go would make it, except
-// that reads ask the leader.
+// bucketConfig is the stream of a KV bucket as in nats.go, but read from the leader.
 func (s *Stream) bucketConfig(bucket string, ttl time.Duration) jetstream.StreamConfig {
 	maxBytes := int64(0)
 	if bucket == StateBucket {
@@ -299,9 +284,8 @@ func (s *Stream) bucketConfig(bucket string, ttl time.Duration) jetstream.Stream
 	}
 }
 
-// ensure makes the stream when it is missing and mends what of it can be
-// mended. What cannot be mended, or is for an operator to decide, is an error
-// that says so.
+// ensure creates a missing stream and fixes settings that are safe to change. Other
+// differences are an error for the operator.
 func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	info, err := s.js.Info(ctx, want.Name, "")
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -309,8 +293,8 @@ func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) error 
 		if refused == nil {
 			return nil
 		}
-		// Programs start at once: NATS may refuse the second of them for the
-		// room or the subjects of the very stream that the first has just made.
+		// Programs start concurrently: NATS may refuse the second creation for the
+		// space or the subjects of the stream that the first has just created.
 		if info, err = s.js.Info(ctx, want.Name, ""); errors.Is(err, jetstream.ErrStreamNotFound) {
 			return refused
 		}
@@ -326,9 +310,9 @@ func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) error 
 	if len(mended) == 0 {
 		return nil
 	}
-	s.log.Warn("mending the configuration of a stream", "stream", want.Name, "settings", mended)
+	s.log.Warn("fixing the configuration of a stream", "stream", want.Name, "settings", mended)
 	if _, err := s.js.Update(ctx, next); err != nil {
-		return fmt.Errorf("mend %s of stream %s: %w", strings.Join(mended, ", "), want.Name, err)
+		return fmt.Errorf("fix %s of stream %s: %w", strings.Join(mended, ", "), want.Name, err)
 	}
 	return nil
 }
@@ -355,7 +339,7 @@ func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) error 
 		case "KV_" + StateBucket:
 			flag = "--state-max-bytes"
 		}
-		return fmt.Errorf("create stream %s of %d MiB: the disk of the NATS server has less room than all streams may use: free some, or allow this one less, such as %s %d: %w", want.Name, want.MaxBytes>>20, flag, want.MaxBytes/16, err)
+		return fmt.Errorf("create stream %s of %d MiB: the NATS server has not enough disk for the limits of all streams: free space or lower this limit, such as %s %d: %w", want.Name, want.MaxBytes>>20, flag, want.MaxBytes/16, err)
 	}
 	if err != nil {
 		return fmt.Errorf("create stream %s: %w", want.Name, err)
@@ -363,23 +347,22 @@ func (s *Stream) create(ctx context.Context, want jetstream.StreamConfig) error 
 	return nil
 }
 
-// copies is how many servers hold lane 0: a stream that is added later is held by
-// as many, or the loss of one server would stop it.
+// copies is the replicas of lane 0, and of streams added later: with fewer, the loss of one
+// server would stop them.
 func (s *Stream) copies(ctx context.Context) int {
 	if lane, ok := s.view.Load().lane(0); ok {
 		return lane.Replicas
 	}
-	if info, err := s.js.Info(ctx, LaneName(0), ""); err == nil { // it was just made
+	if info, err := s.js.Info(ctx, LaneName(0), ""); err == nil { // just created
 		return info.Config.Replicas
 	}
 	return 1
 }
 
-// refuse names the settings that would lose or hide data and that are not
-// ours to change.
+// refuse reports settings that would lose or hide data and that Sluice does not change.
 func refuse(have, want jetstream.StreamConfig) error {
 	if is, reads := have.Metadata[FormatKey], want.Metadata[FormatKey]; is != reads {
-		return fmt.Errorf("stream %s has format %s, and this version of Sluice reads format %s alone: use the version that made it, or an empty NATS", want.Name, cmp.Or(is, "0, from before formats had numbers"), reads)
+		return fmt.Errorf("stream %s has format %s, but this version of Sluice reads only format %s: use the version that created it, or an empty NATS", want.Name, cmp.Or(is, "0, from before formats had numbers"), reads)
 	}
 	var wrong []string
 	if have.Storage != want.Storage {
@@ -392,7 +375,7 @@ func refuse(have, want jetstream.StreamConfig) error {
 		wrong = append(wrong, fmt.Sprintf("max age is %v instead of %v", have.MaxAge, want.MaxAge))
 	}
 	if have.PersistMode != want.PersistMode {
-		wrong = append(wrong, "it acknowledges before it writes (persist mode async)")
+		wrong = append(wrong, "it acknowledges before writing (persist mode async)")
 	}
 	if have.Sealed || have.NoAck {
 		wrong = append(wrong, "it is sealed or does not acknowledge")
@@ -406,8 +389,8 @@ func refuse(have, want jetstream.StreamConfig) error {
 	return fmt.Errorf("stream %s cannot be used: %s", want.Name, strings.Join(wrong, "; "))
 }
 
-// mend returns have with the settings of want that are safe to change, and
-// their names. Sizes and replicas change only when they were asked for.
+// mend returns have with the settings of want that are safe to change, and their names. Sizes
+// and replicas change only if configured.
 func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) {
 	var mended []string
 	set := func(name string, differs bool, apply func()) {

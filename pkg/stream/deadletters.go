@@ -22,60 +22,56 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Headers of a dead letter, beside those of its message.
+// Headers of a dead letter, in addition to those of its message.
 const (
 	headerCode    = "Sluice-Code"
 	headerReason  = "Sluice-Reason"
 	headerIndex   = "Sluice-Index" // of the record in its message; -1 for the whole message
-	headerTopic   = "Sluice-Topic" // NATS subject it was published to
+	headerTopic   = "Sluice-Topic" // original NATS subject
 	headerMessage = "Sluice-Msg-Id"
-	headerPacked  = "Sluice-Packed" // s2 when the letter's body is compressed to be kept; its message's own encoding stands apart
+	headerPacked  = "Sluice-Packed" // s2 if the letter's body is compressed for storage; its message's encoding is separate
 )
 
-// packAbove is the size from which a letter's body is compressed: a record on
-// its own may be larger than the message it came in.
+// packAbove is the size from which a letter's body is compressed: a single record may exceed
+// the message it came in.
 const packAbove = 512 << 10
 
-// DeadLetters keeps what cannot be stored, as it was, until an operator replays
-// or drops it.
+// DeadLetters stores undeliverable records unchanged until an operator replays or drops them.
 type DeadLetters struct {
 	stream *Stream
-	by     string // who replays and drops, for the notes; empty when it is not said
+	by     string // operator, for notes; empty: unknown
 }
 
 // NewDeadLetters returns the DeadLetters of s.
 func NewDeadLetters(s *Stream) *DeadLetters { return &DeadLetters{stream: s} }
 
-// As is the same dead letters, replayed and dropped under a name, which the
-// notes about them keep.
+// As returns DeadLetters whose notes about replays and drops carry a name.
 func (l *DeadLetters) As(by string) *DeadLetters { return &DeadLetters{stream: l.stream, by: by} }
 
-// DeadLetter is one record, or one whole message, that was set aside.
+// DeadLetter is one record, or one whole message, that was dead-lettered.
 type DeadLetter struct {
-	Number uint64    // its name here
-	At     time.Time // when it was set aside
+	Number uint64    // its number in FLOW_DEAD
+	At     time.Time // when it was dead-lettered
 	flow.Dead
-	origin string // <lane>.<incarnation>.<sequence>.<index>: what it was, for ever; of NoLane the hash of it
+	origin string // <lane>.<incarnation>.<sequence>.<index> of the original; of NoLane its hash
 }
 
-// DeadFilter picks dead letters. The zero value picks all.
+// DeadFilter selects dead letters. The zero value selects all.
 type DeadFilter struct {
 	Lane  *int      // of this lane only
 	Code  string    // with this code only
-	Since time.Time // set aside then or later, by the server's clock
-	Upto  uint64    // with this number or a lower one only, when it is not 0
-	Heads bool      // without what was set aside: its Body is empty
+	Since time.Time // dead-lettered at or after this time, by the server's clock
+	Upto  uint64    // with at most this number; 0: all
+	Heads bool      // without the Body
 }
 
-// SetAside keeps d durably before it returns nil. It is idempotent per life of
-// the lane, sequence and index, for as long as the letter or the note about it is kept:
-// a letter that was replayed or dropped does not come back when its message is read
-// again, as after a crash or a restore. Of what never was in a lane, and so has no Topic,
-// it is per source and bytes.
+// SetAside dead-letters d durably before it returns nil. It is idempotent per incarnation,
+// sequence, and index, as long as the letter or its note exists: a letter that was replayed or
+// dropped does not return when its message is read again. Without a lane, and so without a
+// Topic, it is idempotent per source and bytes.
 //
-// Errors: flow.ErrFull when there is no room for more dead letters, flow.ErrDeadShare
-// when the source has no share of it left and the letter was in no lane,
-// flow.ErrUnavailable.
+// Errors: flow.ErrFull if the dead-letter stream is full, flow.ErrDeadShare if the source has
+// no share left and the letter was in no lane, flow.ErrUnavailable.
 func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 	if err := l.stream.ready(); err != nil {
 		return err
@@ -85,7 +81,7 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 		d = ofNoLane(d)
 	}
 	origin := flow.Origin(d.Message.Lane, d.Message.Incarnation, d.Message.Seq, d.Index)
-	if inLane { // the note comes before the letter goes
+	if inLane { // the note precedes the removal of the letter
 		if outcome, err := l.settled(ctx, DeadLetter{origin: origin}); err != nil || outcome != "" {
 			return err
 		}
@@ -93,14 +89,14 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 	msg := &nats.Msg{Subject: DeadPrefix + origin, Header: deadHead(d), Data: d.Message.Body}
 	if len(msg.Data) > packAbove && d.Message.Encoding == "" {
 		msg.Header[headerPacked] = []string{flow.EncodingS2}
-		msg.Data = s2.EncodeBest(nil, msg.Data) // it fitted into a message, compressed less well
+		msg.Data = s2.EncodeBest(nil, msg.Data) // it fitted into a message with weaker compression
 	}
 	leave, err := l.stream.room.enter(ctx, l.stream, d, storedSize(msg.Subject, msg.Header, len(msg.Data)))
 	if err != nil {
 		if refusedForRoom(err) && l.has(ctx, msg.Subject) {
-			return nil // it is there already
+			return nil // already stored
 		}
-		return fmt.Errorf("set aside message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, err)
+		return fmt.Errorf("dead-letter message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, err)
 	}
 	defer leave()
 	_, err = l.stream.js.Publish(ctx, msg)
@@ -109,20 +105,20 @@ func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
 		l.stream.m.dead.WithLabelValues(d.Code).Inc()
 		return nil
 	case isOneTooMany(err):
-		return nil // it is there already
+		return nil // already stored
 	}
 	_, _, answer := judge(err, facts{})
 	if errors.Is(answer, flow.ErrFull) {
 		answer = fmt.Errorf("%w: %w", errDeadFull, answer)
 	}
-	return fmt.Errorf("set aside message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, answer)
+	return fmt.Errorf("dead-letter message %d of lane %d: %w", d.Message.Seq, d.Message.Lane, answer)
 }
 
-// NoLane is the lane of letters that never were in one: the api has set them
-// aside instead of publishing them.
+// NoLane is the lane of letters that were never in one: the api dead-lettered them instead of
+// publishing.
 const NoLane = -1
 
-// ofNoLane gives a letter of no lane the name that its bytes have.
+// ofNoLane names a letter of no lane by the hash of its bytes.
 func ofNoLane(d flow.Dead) flow.Dead {
 	h := sha256.New()
 	h.Write([]byte(d.Message.Source))
@@ -134,7 +130,7 @@ func ofNoLane(d flow.Dead) flow.Dead {
 	return d
 }
 
-// isOneTooMany: the subject has its one message.
+// isOneTooMany tells whether the subject already has its message.
 func isOneTooMany(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == codeStoreFailed && strings.Contains(api.Description, "per subject")
@@ -160,7 +156,7 @@ func deadHead(d flow.Dead) nats.Header {
 	return head
 }
 
-// parseDead turns a message of FLOW_DEAD back into a letter.
+// parseDead decodes a message of FLOW_DEAD.
 func parseDead(number uint64, at time.Time, subject string, head nats.Header, body []byte) (DeadLetter, error) {
 	origin := strings.TrimPrefix(subject, DeadPrefix)
 	lane, incarnation, seq, index, err := parseOrigin(origin)
@@ -185,12 +181,12 @@ func parseDead(number uint64, at time.Time, subject string, head nats.Header, bo
 // parseOrigin reads <lane>.<incarnation>.<sequence>.<index>.
 func parseOrigin(origin string) (lane int, incarnation, seq uint64, index int, err error) {
 	if _, err := fmt.Sscanf(origin, "%d.%d.%d.%d", &lane, &incarnation, &seq, &index); err != nil {
-		return 0, 0, 0, 0, fmt.Errorf("%q does not name a record of ours", origin)
+		return 0, 0, 0, 0, fmt.Errorf("%q is not the origin of a record", origin)
 	}
 	return lane, incarnation, seq, index, nil
 }
 
-// Get returns one dead letter; ok is false when there is none of that number.
+// Get returns one dead letter; ok is false if it does not exist.
 func (l *DeadLetters) Get(ctx context.Context, number uint64) (d DeadLetter, ok bool, err error) {
 	if err := l.stream.ready(); err != nil {
 		return DeadLetter{}, false, err
@@ -206,16 +202,16 @@ func (l *DeadLetters) Get(ctx context.Context, number uint64) (d DeadLetter, ok 
 	return d, err == nil, err
 }
 
-// Drop removes a dead letter for ever, and notes that it was given up.
+// Drop removes a dead letter permanently, and notes that it was dropped.
 func (l *DeadLetters) Drop(ctx context.Context, d DeadLetter) error {
 	if err := l.settle(ctx, d, OutcomeDropped); err != nil {
 		return fmt.Errorf("drop dead letter %d: %w", d.Number, err)
 	}
-	// Noted. A crash here leaves a letter that is dropped, to be dropped again.
+	// Noted. A crash here leaves a dropped letter; the next Drop removes it.
 	return l.stream.remove(ctx, DeadStream, d.Number)
 }
 
-// Erase is Drop, and the server writes over the bytes of the letter.
+// Erase is Drop, and the server overwrites the bytes of the letter.
 func (l *DeadLetters) Erase(ctx context.Context, d DeadLetter) error {
 	if err := l.settle(ctx, d, OutcomeDropped); err != nil {
 		return fmt.Errorf("erase dead letter %d: %w", d.Number, err)
@@ -225,7 +221,7 @@ func (l *DeadLetters) Erase(ctx context.Context, d DeadLetter) error {
 		return nil
 	}
 	if _, gone := l.stream.js.Get(ctx, DeadStream, d.Number, ""); errors.Is(gone, jetstream.ErrMsgNotFound) {
-		return nil // in an attempt whose answer was lost
+		return nil // removed by an attempt whose answer was lost
 	}
 	return unavailable(fmt.Errorf("erase dead letter %d: %w", d.Number, err), 2*time.Second)
 }
@@ -237,15 +233,14 @@ func (s *Stream) remove(ctx context.Context, from string, number uint64) error {
 		return nil
 	}
 	if _, gone := s.js.Get(ctx, from, number, ""); errors.Is(gone, jetstream.ErrMsgNotFound) {
-		return nil // another process has, or this one in an attempt whose answer was lost
+		return nil // removed by another process, or by an attempt whose answer was lost
 	}
 	return unavailable(fmt.Errorf("remove message %d of %s: %w", number, from, err), 2*time.Second)
 }
 
-// Now is the Stream's.
 func (l *DeadLetters) Now(ctx context.Context) (time.Time, error) { return l.stream.Now(ctx) }
 
-// List gives the dead letters that are there now, oldest first.
+// List iterates over the present dead letters, oldest first.
 func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLetter, error] {
 	subject := DeadPrefix + ">"
 	if f.Lane != nil {
@@ -271,39 +266,38 @@ func (l *DeadLetters) List(ctx context.Context, f DeadFilter) iter.Seq2[DeadLett
 	}
 }
 
-// Headers of a note that a dead letter is settled.
+// Headers of a note of the outcome of a dead letter.
 const (
 	headerOutcome = "Sluice-Outcome"
 	headerBy      = "Sluice-By" // its author, base64url: a token's subject, or an operator's name
 )
 
-// Outcomes of what was set aside.
+// Outcomes of dead letters.
 const (
-	OutcomeDead     = "dead"     // it is among the dead letters
-	OutcomeReplayed = "replayed" // it was sent again, and is a message of its own since
-	OutcomeDropped  = "dropped"  // an operator has given it up
+	OutcomeDead     = "dead"     // not settled yet
+	OutcomeReplayed = "replayed" // published again, as a message of its own
+	OutcomeDropped  = "dropped"  // dropped by an operator
 )
 
-// Resolution says what became of a record, or a whole message, that was set aside.
+// Resolution is the outcome of a dead-lettered record or message.
 type Resolution struct {
 	Lane        int
-	Incarnation uint64 // life of the lane
+	Incarnation uint64 // of the lane
 	Seq         uint64
 	Index       int    // -1 for the whole message
 	Outcome     string // dead, replayed or dropped
 }
 
-// Resolutions gives the outcome of everything that was set aside, of any life of a lane,
-// for as long as the lane holds the message; the same origin may come twice, and
-// then is settled. What is set aside or settled while it runs may
-// come or not, but nothing is missed on its way from letter to settled: the note
-// that it is settled is there before the letter goes, and is looked for after.
+// Resolutions iterates over the outcomes of all dead letters, of all incarnations, as long as
+// the lane holds the message. An origin may occur twice: it is then settled. Letters written or
+// settled meanwhile may be missing, but none is missed between letter and note: the note is
+// written before the letter is removed, and read after it.
 func (l *DeadLetters) Resolutions(ctx context.Context) iter.Seq2[Resolution, error] {
 	return func(yield func(Resolution, error) bool) {
 		for _, from := range []struct{ stream, prefix string }{{DeadStream, DeadPrefix}, {NoteStream, SettledPrefix}} {
 			for msg, err := range l.stream.scan(ctx, from.stream, broker.From{Subject: from.prefix + ">", Heads: true}) {
 				if err != nil {
-					yield(Resolution{}, fmt.Errorf("read what was set aside: %w", err))
+					yield(Resolution{}, fmt.Errorf("read dead letters: %w", err))
 					return
 				}
 				outcome := cmp.Or(first(msg.Header, headerOutcome), OutcomeDead)
@@ -316,21 +310,21 @@ func (l *DeadLetters) Resolutions(ctx context.Context) iter.Seq2[Resolution, err
 	}
 }
 
-// Settled is a note of what became of a dead letter, and by whom.
+// Settled is a note of the outcome of a dead letter.
 type Settled struct {
-	Resolution // what it was, and what became of it
+	Resolution // origin and outcome
 	At         time.Time
-	By         string // empty where the note does not say
-	Code       string // why it was set aside; empty where the note does not say
+	By         string // empty: unknown
+	Code       string // why it was dead-lettered; empty: unknown
 }
 
-// Settled gives the notes about letters that were replayed or dropped, oldest
-// first, for as long as the lane holds the message.
+// Settled iterates over the notes about replayed or dropped letters, oldest first, as long as
+// the lane holds the message.
 func (l *DeadLetters) Settled(ctx context.Context) iter.Seq2[Settled, error] {
 	return func(yield func(Settled, error) bool) {
 		for msg, err := range l.stream.scan(ctx, NoteStream, broker.From{Subject: SettledPrefix + ">", Heads: true}) {
 			if err != nil {
-				yield(Settled{}, fmt.Errorf("read what became of dead letters: %w", err))
+				yield(Settled{}, fmt.Errorf("read the outcomes of dead letters: %w", err))
 				return
 			}
 			head := msg.Header
@@ -347,7 +341,7 @@ func (l *DeadLetters) Settled(ctx context.Context) iter.Seq2[Settled, error] {
 	}
 }
 
-// settle notes what became of a letter. The first note stands.
+// settle notes the outcome of a letter. The first note counts.
 func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, outcome string) error {
 	head := nats.Header{headerOutcome: {outcome}, headerCode: {d.Code}}
 	if l.by != "" {
@@ -361,7 +355,7 @@ func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, outcome string) 
 	return nil
 }
 
-// settled is the outcome a letter has by its note, empty when there is none.
+// settled is the outcome a letter has by its note, empty if none.
 func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error) {
 	note, err := l.stream.js.Last(ctx, NoteStream, SettledPrefix+d.origin)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -373,12 +367,12 @@ func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error)
 	return first(note.Header, headerOutcome), nil
 }
 
-// forgetSettled removes the notes about messages of a lane before keep, and
-// about those of other lives of it than these.
+// forgetSettled removes the notes about messages of a lane before keep, and those of other
+// incarnations than lives.
 func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, keep uint64, lives ...uint64) error {
 	info, err := l.stream.js.Info(ctx, NoteStream, SettledPrefix+strconv.Itoa(lane.Number)+".>")
 	if err != nil {
-		return unavailable(fmt.Errorf("look up settled dead letters: %w", err), 2*time.Second)
+		return unavailable(fmt.Errorf("read notes about dead letters: %w", err), 2*time.Second)
 	}
 	for subject := range info.State.Subjects {
 		_, life, seq, _, err := parseOrigin(strings.TrimPrefix(subject, SettledPrefix))
@@ -386,20 +380,20 @@ func (l *DeadLetters) forgetSettled(ctx context.Context, lane *Lane, keep uint64
 			continue
 		}
 		if err := l.stream.js.Purge(ctx, NoteStream, subject, 0); err != nil {
-			return unavailable(fmt.Errorf("forget a settled dead letter: %w", err), 2*time.Second)
+			return unavailable(fmt.Errorf("remove a note about a dead letter: %w", err), 2*time.Second)
 		}
 	}
 	return nil
 }
 
-// DeadRoom is what there is of dead letters.
+// DeadRoom is the usage of the dead-letter stream.
 type DeadRoom struct {
 	Letters, Bytes uint64
-	Max            int64  // bytes they may take
-	Last           uint64 // number of the newest one; what is dead-lettered from now on has a higher one
+	Max            int64  // size limit
+	Last           uint64 // number of the newest one
 }
 
-// Room looks up how many dead letters there are.
+// Room looks up the usage of the dead-letter stream.
 func (l *DeadLetters) Room(ctx context.Context) (DeadRoom, error) {
 	if err := l.stream.ready(); err != nil {
 		return DeadRoom{}, err

@@ -17,45 +17,42 @@ import (
 	"sluice/pkg/flow"
 )
 
-// deadRoom shares the room of dead letters among the sources, and among all programs
-// that write there:
+// deadRoom shares the space of dead letters among sources and programs:
 //
-//   - a dead letter of the api is taken while those of its source take no more bytes
-//     than are free: one source alone fills half of the room, and there is always room
-//     for the next one;
-//   - one of the ingester, which cannot refuse it to anybody, while there is room; the api
-//     refuses the posts of a source whose records make too many of them;
-//   - an eighth is kept for changes of users and dataset fields.
+//   - the api writes a letter while those of its source take no more bytes than are free:
+//     one source alone fills half of the space, and the next always finds some;
+//   - the ingester, which cannot refuse a letter, writes while there is space; the api
+//     refuses the posts of a source whose records produce too many;
+//   - an eighth is reserved for changes of users and dataset fields.
 //
-// What is free is asked of the server for each letter. What each source takes is counted
-// only when the answer depends on it: after a first look at all letters, by those that
-// came since. A program sees what others have on their way once it is stored, so each
-// has few bytes on their way at once.
+// The free space is read from the server for each letter. The bytes of each source are counted
+// only when needed: all letters once, then the new ones. Letters of other programs are seen
+// only once stored, so each program limits its bytes in flight.
 type deadRoom struct {
 	turn    turn
-	pending map[string]int64 // bytes on their way to the server, by source
-	flight  int64            // all of them
-	freed   chan struct{}    // closed when some have arrived
+	pending map[string]int64 // bytes in flight, by source
+	flight  int64            // bytes in flight
+	freed   chan struct{}    // closed when some have been stored
 	seen    deadCount
-	counted time.Time                       // when all letters were counted last
-	crowded atomic.Pointer[map[string]bool] // sources whose records made too many dead letters; nil for none
+	counted time.Time                       // time of the last full count
+	crowded atomic.Pointer[map[string]bool] // sources whose records produced too many dead letters; nil: none
 }
 
-// deadCount is what the dead letters up to one of them take.
+// deadCount is the usage of dead letters up to a number.
 type deadCount struct {
 	upto, letters uint64
 	bytes         int64
 	of            map[string]int64 // bytes by source
-	inLane        map[string]int64 // those of them that the ingester wrote
+	inLane        map[string]int64 // those written by ingesters
 }
 
 const (
-	// deadFlight is the part of the room that one program has on its way at once.
+	// deadFlight is the divisor for the bytes in flight of one program.
 	deadFlight = 32
-	// deadKept is the part of the room that is kept for changes.
+	// deadKept is the divisor for the space reserved for changes.
 	deadKept = 8
-	// recountEvery is how often all dead letters are counted at most, after some were
-	// replayed or dropped. Until then they count as there.
+	// recountEvery is the shortest interval of full counts, needed after letters were
+	// replayed or dropped. Until then they count as present.
 	recountEvery = 5 * time.Second
 )
 
@@ -63,8 +60,8 @@ func newDeadRoom() *deadRoom {
 	return &deadRoom{turn: newTurn(), pending: make(map[string]int64), freed: make(chan struct{})}
 }
 
-// enter waits until a letter of so many bytes may be sent, and says that it has arrived
-// by leave. The errors are flow.ErrFull, flow.ErrDeadShare, and flow.ErrUnavailable.
+// enter waits until a letter of this size may be sent; leave ends its flight. The errors are
+// flow.ErrFull, flow.ErrDeadShare, and flow.ErrUnavailable.
 func (r *deadRoom) enter(ctx context.Context, s *Stream, d flow.Dead, size int64) (leave func(), err error) {
 	for {
 		r.turn.Lock()
@@ -103,7 +100,7 @@ func (r *deadRoom) left(source string, size int64) {
 	r.freed = make(chan struct{})
 }
 
-// fits says whether there is room for a letter, and how large the room is. Under the turn.
+// fits fails if a letter does not fit, and returns the total space. It needs the turn.
 func (r *deadRoom) fits(ctx context.Context, s *Stream, d flow.Dead, size int64) (most int64, err error) {
 	info, err := s.js.Info(ctx, DeadStream, "")
 	if err != nil {
@@ -119,7 +116,7 @@ func (r *deadRoom) fits(ctx context.Context, s *Stream, d flow.Dead, size int64)
 	}
 	source := d.Message.Source
 	own := func() int64 {
-		unknown := max(0, int64(info.State.Bytes)-r.seen.bytes) // they came since, and may all be of this source
+		unknown := max(0, int64(info.State.Bytes)-r.seen.bytes) // new ones, which may all be of this source
 		return r.seen.of[source] + unknown + r.pending[source] + size
 	}
 	if d.Message.Lane != NoLane || own() <= free {
@@ -132,22 +129,22 @@ func (r *deadRoom) fits(ctx context.Context, s *Stream, d flow.Dead, size int64)
 		return most, nil
 	}
 	return most, &flow.RetryError{After: time.Minute, Err: fmt.Errorf(
-		"%w: those of source %q take %d of %d bytes: replay or drop some (sluice dead), or give them more room (--dead-max-bytes)", flow.ErrDeadShare, source, r.seen.of[source], most)}
+		"%w: dead letters of source %q take %d of %d bytes: replay or drop some (sluice dead), or raise --dead-max-bytes", flow.ErrDeadShare, source, r.seen.of[source], most)}
 }
 
-// errDeadFull: nothing but changes is taken any more.
-var errDeadFull = fmt.Errorf("%w: the dead letters have no room left: replay or drop some (sluice dead), or give them more (--dead-max-bytes)", flow.ErrFull)
+// errDeadFull: only changes are accepted.
+var errDeadFull = fmt.Errorf("%w: no space for dead letters: replay or drop some (sluice dead), or raise --dead-max-bytes", flow.ErrFull)
 
-// forRecords is the part of the room that records may take.
+// forRecords is the space available to records.
 func forRecords(most int64) int64 { return most - most/deadKept }
 
-// count counts the letters up to the last one of info. Under the turn.
+// count counts the letters up to the last one of info. It needs the turn.
 func (r *deadRoom) count(ctx context.Context, s *Stream, info *jetstream.StreamInfo) error {
 	next := r.seen.clone()
 	if err := next.read(ctx, s, info.State.LastSeq); err != nil {
 		return err
 	}
-	if next.letters != info.State.Msgs && s.cfg.Now().Sub(r.counted) >= recountEvery { // some are gone
+	if next.letters != info.State.Msgs && s.cfg.Now().Sub(r.counted) >= recountEvery { // some were removed
 		next = deadCount{}.clone()
 		if err := next.read(ctx, s, info.State.LastSeq); err != nil {
 			return err
@@ -192,7 +189,7 @@ func (c *deadCount) read(ctx context.Context, s *Stream, upto uint64) error {
 	return nil
 }
 
-// headerSize is where a server that gives no body says how long it is.
+// headerSize is the body size of a message read without its body.
 const headerSize = "Nats-Msg-Size"
 
 func bodySize(msg broker.Message) (n int) {
@@ -202,7 +199,7 @@ func bodySize(msg broker.Message) (n int) {
 	return n
 }
 
-// storedSize is what a message takes in a stream's files.
+// storedSize is the size of a message in a stream's files.
 func storedSize(subject string, head nats.Header, body int) int64 {
 	const record, hash = 22, 8
 	n := record + len(subject) + 4 + len("NATS/1.0\r\n") + len("\r\n") + body + hash
@@ -217,8 +214,8 @@ func storedSize(subject string, head nats.Header, body int) int64 {
 	return int64(n)
 }
 
-// look shows how much room dead letters take, and finds the sources whose records made
-// too many of them.
+// look sets the metrics of dead letters, and finds the sources whose records produced too
+// many.
 func (r *deadRoom) look(ctx context.Context, s *Stream) error {
 	info, err := s.js.Info(ctx, DeadStream, "")
 	if err != nil {
@@ -244,14 +241,14 @@ func (r *deadRoom) look(ctx context.Context, s *Stream) error {
 	}
 	before := r.crowded.Swap(&crowded)
 	if len(crowded) > 0 && (before == nil || !maps.Equal(*before, crowded)) {
-		s.log.Error("the records of these sources have filled the room of dead letters: their posts are refused until some are replayed or dropped (sluice dead)",
+		s.log.Error("records of these sources fill the dead-letter stream: their posts are refused until dead letters are replayed or dropped (sluice dead)",
 			"sources", slices.Sorted(maps.Keys(crowded)), "runbook", "docs/runbooks/DeadLettersTight.md")
 	}
 	return nil
 }
 
-// Admits says whether a source may post: not while its records have made so many dead
-// letters that others have no room for theirs. The error is flow.ErrDeadShare.
+// Admits fails with flow.ErrDeadShare for a source whose records produced so many dead letters
+// that others have no space for theirs.
 func (l *DeadLetters) Admits(source string) error {
 	if crowded := l.stream.room.crowded.Load(); crowded != nil && (*crowded)[source] {
 		return &flow.RetryError{Err: flow.ErrDeadShare, After: time.Minute}
@@ -259,13 +256,13 @@ func (l *DeadLetters) Admits(source string) error {
 	return nil
 }
 
-// has says whether a letter is there.
+// has tells whether a letter exists.
 func (l *DeadLetters) has(ctx context.Context, subject string) bool {
 	_, err := l.stream.js.Last(ctx, DeadStream, subject)
 	return err == nil
 }
 
-// refusedForRoom says whether an error is about the room, and not about the letter.
+// refusedForRoom tells whether an error is about space, not about the letter.
 func refusedForRoom(err error) bool {
 	return errors.Is(err, flow.ErrFull) || errors.Is(err, flow.ErrDeadShare)
 }

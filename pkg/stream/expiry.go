@@ -14,9 +14,8 @@ import (
 // expiryKey is the key of the expiry line.
 const expiryKey = "expired"
 
-// ExpiryLine is the latest stored day, such as 2025-11-21, that a retention had let
-// expire before it was changed; empty when none had. What the retention of today lets
-// expire is the tables' to say.
+// ExpiryLine is the latest stored day, such as 2025-11-21, that an earlier retention let
+// expire; empty if none. The current retention is a property of the tables.
 func (s *Stream) ExpiryLine(ctx context.Context) (string, error) {
 	line, _, err := s.expiryLine(ctx)
 	return line, err
@@ -32,12 +31,12 @@ func (s *Stream) expiryLine(ctx context.Context) (line string, revision uint64, 
 	}
 	line = string(entry.Value())
 	if _, err := time.Parse(time.DateOnly, line); err != nil {
-		return "", 0, fmt.Errorf("read the expiry line: it is %q: write the last stored day that may have expired to the key %s of bucket %s, such as 2025-11-21", line, expiryKey, LaneBucket)
+		return "", 0, fmt.Errorf("the expiry line %q is not a day: write the last stored day that may have expired, such as 2025-11-21, to the key %s of bucket %s", line, expiryKey, LaneBucket)
 	}
 	return line, entry.Revision(), nil
 }
 
-// MoveExpiryLine moves the expiry line forward to a day, unless it is there already.
+// MoveExpiryLine advances the expiry line to a day; it never moves back.
 func (s *Stream) MoveExpiryLine(ctx context.Context, day string) error {
 	for try := 1; ; try++ {
 		line, revision, err := s.expiryLine(ctx)

@@ -47,7 +47,7 @@ func TestTheExpiryLineMovesForwardOnly(t *testing.T) {
 	if _, err := kv.Put("expired", []byte("soon")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.ExpiryLine(t.Context()); err == nil || !strings.Contains(err.Error(), `it is "soon"`) {
+	if _, err := w.ExpiryLine(t.Context()); err == nil || !strings.Contains(err.Error(), `"soon" is not a day`) {
 		t.Errorf("a damaged line: %v", err)
 	}
 }

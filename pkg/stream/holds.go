@@ -13,16 +13,15 @@ import (
 	"sluice/pkg/flow"
 )
 
-// holdTries is how often a lane state is read again that moves while it is
-// written: its owner moves it with every block.
+// holdTries bounds the attempts to write a lane state, which its owner moves with every
+// block.
 const holdTries = 100
 
-// Hold asks the owner of a lane to claim nothing new until then, or until
-// Release, and returns the lane state with the hold in it. A block that is
-// claimed is stored and recorded as done first. The error says so when another
+// Hold asks the owner of a lane to make no new claims until a time or Release, and returns the
+// held lane state. A claimed block is stored and recorded as done first. It fails if another
 // name holds the lane.
 //
-// A holder that dies leaves the lane to the clock.
+// The hold of a holder that dies expires.
 func (p *LaneStates) Hold(ctx context.Context, lane int, by string, until time.Time) (flow.LaneState, error) {
 	return p.rewrite(ctx, lane, func(pos *flow.LaneState) error {
 		if pos.Held(p.stream.cfg.Now()) && pos.Hold.By != by {
@@ -45,9 +44,9 @@ func (p *LaneStates) Release(ctx context.Context, lane int, by string) error {
 	return err
 }
 
-// HoldAll holds every lane and waits until none has a claim: at most wait long.
-// A program that dies holding them leaves them to the clock after hold and wait. What rests
-// on it must compare the lane states again: see Hold.
+// HoldAll holds every lane and waits, at most wait, until none has a claim. If the program
+// dies, the holds expire after hold and wait. Operations under them must compare the lane
+// states again: see Hold.
 func (p *LaneStates) HoldAll(ctx context.Context, by string, hold, wait time.Duration) (map[int]flow.LaneState, error) {
 	if err := p.stream.Refresh(ctx); err != nil {
 		return nil, err
@@ -64,7 +63,7 @@ func (p *LaneStates) HoldAll(ctx context.Context, by string, hold, wait time.Dur
 	for lane, pos := range held {
 		for pos.Claim != nil {
 			if p.stream.cfg.Now().After(deadline) {
-				return held, fmt.Errorf("the block %s of lane %d was claimed and is not known to be stored after %v: is its ingester running?", pos.Claim, lane, wait)
+				return held, fmt.Errorf("block %s of lane %d is claimed but not stored after %v: check that its ingester runs", pos.Claim, lane, wait)
 			}
 			if !sleep(ctx, holdLook) {
 				return held, ctx.Err()
@@ -79,7 +78,7 @@ func (p *LaneStates) HoldAll(ctx context.Context, by string, hold, wait time.Dur
 	return held, nil
 }
 
-// ReleaseAll ends the holds of HoldAll, also when ctx has ended.
+// ReleaseAll ends the holds of HoldAll, even if ctx has ended.
 func (p *LaneStates) ReleaseAll(ctx context.Context, by string) (all error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -89,13 +88,13 @@ func (p *LaneStates) ReleaseAll(ctx context.Context, by string) (all error) {
 	return all
 }
 
-// holdLook is how often a lane that is held is looked at until its block is stored.
+// holdLook is the interval of reading a held lane until its block is stored.
 const holdLook = 50 * time.Millisecond
 
-// errAsItIs says that a lane state needs no change.
+// errAsItIs means that a lane state needs no change.
 var errAsItIs = errors.New("as it is")
 
-// rewrite changes the state of a lane while others move it.
+// rewrite changes the state of a lane concurrently with its owner.
 func (p *LaneStates) rewrite(ctx context.Context, lane int, change func(*flow.LaneState) error) (flow.LaneState, error) {
 	for try := 1; ; try++ {
 		pos, err := p.Read(ctx, lane)
@@ -114,14 +113,14 @@ func (p *LaneStates) rewrite(ctx context.Context, lane int, change func(*flow.La
 	}
 }
 
-// pin is what a backup, or verify, asks of the purge. It has an entry of its own, so that
-// the owner of the lane state does not notice.
+// pin keeps messages for a backup or verify. It has its own entry, so that the lane state's
+// owner is not disturbed.
 type pin struct {
-	From  uint64 `json:"from"`  // messages from here on stay
+	From  uint64 `json:"from"`  // messages from here on are kept
 	Until int64  `json:"until"` // ms since 1970, by the server's clock
 }
 
-// PinBackup and PinVerify name those who pin messages.
+// PinBackup and PinVerify name the holders of pins.
 const (
 	PinBackup = "backup"
 	PinVerify = "verify"
@@ -129,10 +128,9 @@ const (
 
 func pinKey(lane int, by string) string { return "pin." + strconv.Itoa(lane) + "." + by }
 
-// Pin makes purges leave the messages of a lane from one on, for so long: what is
-// copied behind a checkpoint must be there when its turn comes, and what is read twice
-// the second time. It is renewed while it is needed; a program that dies leaves the lane
-// to the clock. A purge that has begun may end after it.
+// Pin keeps the messages of a lane from a sequence on, for a time: a backup needs what is after
+// a checkpoint, and verify reads messages twice. Renew it while needed; if the program dies it
+// expires. A running purge may end after it.
 func (s *Stream) Pin(ctx context.Context, lane int, by string, from uint64, lasting time.Duration) error {
 	state, err := s.state(ctx, lane)
 	if err != nil {
@@ -143,12 +141,12 @@ func (s *Stream) Pin(ctx context.Context, lane int, by string, from uint64, last
 		_, err = s.checkpoints.Put(ctx, pinKey(lane, by), value)
 	}
 	if err != nil {
-		return unavailable(fmt.Errorf("pin the messages of lane %d from %d on: %w", lane, from, err), time.Second)
+		return unavailable(fmt.Errorf("pin the messages of lane %d from %d: %w", lane, from, err), time.Second)
 	}
 	return nil
 }
 
-// Unpin takes Pin back.
+// Unpin removes a pin.
 func (s *Stream) Unpin(ctx context.Context, lane int, by string) error {
 	if err := s.checkpoints.Purge(ctx, pinKey(lane, by)); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return unavailable(fmt.Errorf("unpin the messages of lane %d: %w", lane, err), time.Second)
@@ -156,7 +154,7 @@ func (s *Stream) Unpin(ctx context.Context, lane int, by string) error {
 	return nil
 }
 
-// pinned is the first message of a lane that is pinned, 0 when there is none.
+// pinned is the first message of a lane that is pinned, 0 if none.
 func (s *Stream) pinned(ctx context.Context, lane *Lane) (first uint64, err error) {
 	for _, by := range []string{PinBackup, PinVerify} {
 		entry, err := s.checkpoints.Get(ctx, pinKey(lane.Number, by))
@@ -164,11 +162,11 @@ func (s *Stream) pinned(ctx context.Context, lane *Lane) (first uint64, err erro
 			continue
 		}
 		if err != nil {
-			return 0, unavailable(fmt.Errorf("look up what is pinned of lane %d: %w", lane.Number, err), time.Second)
+			return 0, unavailable(fmt.Errorf("look up the pins of lane %d: %w", lane.Number, err), time.Second)
 		}
 		var k pin
 		if err := json.Unmarshal(entry.Value(), &k); err != nil {
-			return 0, fmt.Errorf("look up what is pinned of lane %d: %w", lane.Number, err)
+			return 0, fmt.Errorf("look up the pins of lane %d: %w", lane.Number, err)
 		}
 		if lane.Now.UnixMilli() < k.Until && (first == 0 || k.From < first) {
 			first = k.From

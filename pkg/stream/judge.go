@@ -16,52 +16,50 @@ import (
 )
 
 const (
-	// attemptLimit is how long one question to NATS may take before it is asked
-	// again: more than a slow disk needs, less than a submitter waits.
+	// attemptLimit bounds one request to NATS: longer than a slow disk needs, shorter
+	// than a submitter waits.
 	attemptLimit = 3 * time.Second
 
-	// publishLimit ends a Publish whose ctx has no nearer deadline, and the
-	// attempts at a batch.
+	// publishLimit bounds a Publish without a nearer deadline, and the attempts at a
+	// batch.
 	publishLimit = 30 * time.Second
 
-	// patience is how long a batch waits for any answer of a server.
+	// patience bounds the wait of a batch for any answer of a server.
 	patience = 1500 * time.Millisecond
 )
 
 var (
-	errLimit   = errors.New("its outcome was not known in time")
-	errNotSent = errors.New("the entry before it got no answer, and it was not sent")
-	errMoved   = errors.New("it was not sent")
-	errVoid    = errors.New("it does not count")
+	errLimit   = errors.New("the outcome is unknown")
+	errNotSent = errors.New("not sent: the entry before it got no answer")
+	errMoved   = errors.New("not sent")
+	errVoid    = errors.New("the entry is void")
 )
 
-// facts are the two facts about a message on which the answer to its senders
-// depends. While either is true, it may not be reported as not stored.
+// facts about a message that decide its answer. While either is true, it must not be reported
+// as not stored.
 type facts struct {
-	inFlight bool // it was sent, and no answer has come
-	unsure   bool // an earlier attempt ended like that: the lane may hold it
+	inFlight bool // sent, no answer yet
+	unsure   bool // an earlier attempt got no answer: the lane may hold it
 }
 
-// attempts are what is tried until its outcome is known, or cannot be known in
-// time. Every attempt sends the same to the same lane, so that it does not matter
-// which of them arrived.
+// attempts repeats a request until its outcome is known or the time is up. Every attempt sends
+// the same to the same lane, so it does not matter which of them arrived.
 type attempts struct {
 	facts
 	link   *link
 	cfg    *Config
 	m      *metrics
 	once   bool      // a second attempt could be a second change
-	since  time.Time // since when a caller waits for it, if that was before the first attempt
-	silent time.Time // since when nothing answers; zero while something does or may yet
+	since  time.Time // start of a caller's wait, if before the first attempt
+	silent time.Time // since when no server answers; zero while one does or may
 	tries  int
 }
 
-// attempts begins some of a Publisher.
 func (p *Publisher) attempts() attempts {
 	return attempts{link: p.stream.link, cfg: &p.stream.cfg, m: p.stream.m}
 }
 
-// until makes attempts until one has an outcome.
+// until repeats attempt until one has an outcome.
 func (a *attempts) until(ctx context.Context, attempt func() error) error {
 	for {
 		begun := a.cfg.Now()
@@ -83,28 +81,28 @@ func (a *attempts) until(ctx context.Context, attempt func() error) error {
 	}
 }
 
-// send sends a message to a lane, in one attempt. A lane that says it has the message
-// already is asked for it: its memory of ids may outlive a message that is gone.
+// send sends a message to a lane in one attempt. A lane that reports a duplicate is asked for
+// the message: its memory of ids may outlive a removed message.
 func (a *attempts) send(ctx context.Context, s *Stream, lane *Lane, msg *nats.Msg) (ack, error) {
 	a.inFlight = true
 	got, err := s.request(ctx, lane, msg)
 	if err != nil {
 		return got, err
 	}
-	a.inFlight, a.unsure = false, true // the lane holds it, though it may not count
+	a.inFlight, a.unsure = false, true // the lane holds it, though it may be void
 	if !got.Duplicate {
 		return got, nil
 	}
 	held, err := s.holds(ctx, flow.Place{Lane: lane.Number, Seq: got.Sequence, ID: first(msg.Header, headerID)})
 	if err == nil && !held {
-		err = fmt.Errorf("%w: lane %d takes it for its message %d, which is gone", errVoid, lane.Number, got.Sequence)
+		err = fmt.Errorf("%w: lane %d reports it as a duplicate of message %d, which is gone", errVoid, lane.Number, got.Sequence)
 	}
 	return got, err
 }
 
-// quiet says whether no server has answered for longer than a submitter should
-// wait, after an attempt since begun that failed. A server that is only slow
-// answers the client's pings, and keeps the connection.
+// quiet tells whether no server has answered for longer than a submitter should wait, after a
+// failed attempt since begun. A server that is only slow answers pings and keeps the
+// connection.
 func (a *attempts) quiet(v verdict, begun time.Time) bool {
 	up := a.link.up()
 	if up && v != unreached && v != cut {
@@ -118,13 +116,13 @@ func (a *attempts) quiet(v verdict, begun time.Time) bool {
 		a.silent = a.link.silentSince(begun)
 	}
 	if up && v == cut {
-		return false // another server is there already: ask it
+		return false // another server is connected: try it
 	}
 	return a.cfg.Now().Sub(a.silent) > patience
 }
 
-// pause waits between attempts, longer each time but not while no server answers
-// at all, and says whether to go on.
+// pause waits between attempts, longer each time unless no server answers, and tells whether
+// to continue.
 func (a *attempts) pause(ctx context.Context) bool {
 	wait := min(25*time.Millisecond<<min(a.tries, 6), time.Second)
 	if !a.silent.IsZero() {
@@ -133,17 +131,17 @@ func (a *attempts) pause(ctx context.Context) bool {
 	return sleep(ctx, wait/2+time.Duration(a.cfg.Random()%uint64(wait/2))) && ctx.Err() == nil
 }
 
-// Error codes of JetStream that decide something here.
+// Error codes of JetStream.
 const (
 	codeAccountResources      = 10002 // resource limits exceeded for account
-	codeNoSuitablePeers       = 10005 // fewer servers are there than a stream wants replicas
+	codeNoSuitablePeers       = 10005 // fewer servers than the stream's replicas
 	codeClusterUnavailable    = 10008
 	codeClusterNotLeader      = 10009
 	codeInsufficientResources = 10023
 	codeMemoryResources       = 10028
 	codeStorageResources      = 10047
 	codeMessageTooLarge       = 10054
-	codeSequenceNotMatch      = 10063 // the replicas do not agree yet
+	codeSequenceNotMatch      = 10063 // the replicas have not agreed yet
 	codeWrongLastSequence     = 10071
 	codeNotEnabled            = 10076 // JetStream of a server is not up
 	codeStoreFailed           = 10077 // full, when the text says maximum
@@ -155,32 +153,31 @@ const (
 	codeStreamOfflineReason   = 10194
 )
 
-// errDisconnected ends an attempt whose connection was lost: the answer will
-// not come any more.
+// errDisconnected ends an attempt whose connection was lost: no answer can arrive.
 var errDisconnected = errors.New("the connection to NATS was lost")
 
-// verdict is what to do about a failed attempt.
+// verdict is the handling of a failed attempt.
 type verdict int
 
 const (
-	giveUp    verdict = iota // it will not get better by trying again soon
-	again                    // not stored: try again
-	unknown                  // perhaps stored: send the same again
-	cut                      // the same, and no server is there to ask: not for long
-	unreached                // no server answers: try again, not for long
+	giveUp    verdict = iota // a prompt retry would fail again
+	again                    // not stored: retry
+	unknown                  // perhaps stored: resend the same
+	cut                      // likewise, without a connection: briefly
+	unreached                // no server answers: retry briefly
 )
 
-// judge is the one table of what NATS may answer to a publish, and what follows
-// from it: what to do next, a label for the metric, and the error for the submitter.
+// judge maps every answer of NATS to a publish: the verdict, a label for the metric, and the
+// error for the submitter.
 func judge(err error, f facts) (v verdict, reason string, answer error) {
 	v, reason, answer = judgeAttempt(err)
 	if (f.unsure || f.inFlight && (v == unknown || v == cut)) && !errors.Is(answer, flow.ErrUnavailable) {
-		answer = unavailable(err, time.Second) // this attempt was refused, and an earlier one may have been taken
+		answer = unavailable(err, time.Second) // this attempt was refused; an earlier one may be stored
 	}
 	return v, reason, answer
 }
 
-// judgeAttempt judges one attempt by itself.
+// judgeAttempt maps the error of one attempt.
 func judgeAttempt(err error) (v verdict, reason string, answer error) {
 	var api *jetstream.APIError
 	switch {
@@ -210,8 +207,7 @@ func judgeAttempt(err error) (v verdict, reason string, answer error) {
 	return unknown, "other", unavailable(err, 5*time.Second)
 }
 
-// isCut tells whether the connection failed under an attempt, or while it was
-// written.
+// isCut tells whether the connection failed during an attempt.
 func isCut(err error) bool {
 	var network *net.OpError
 	return errors.Is(err, errDisconnected) || errors.Is(err, nats.ErrDisconnected) ||
@@ -233,13 +229,12 @@ func judgeCode(err *jetstream.APIError) (verdict, string, error) {
 		return again, "duplicate_in_process", unavailable(err, time.Second)
 	case codeClusterUnavailable, codeClusterNotLeader, codeSequenceNotMatch, codeSubjectNotReady,
 		codeStreamOffline, codeStreamOfflineReason:
-		// A new leader may come to have what the old one was given.
+		// A new leader may still get the old one's message.
 		return unknown, "leader", unavailable(err, 5*time.Second)
 	case codeAccountResources, codeInsufficientResources, codeMemoryResources, codeStorageResources:
 		return giveUp, "resources", unavailable(err, 10*time.Second)
 	}
-	// Sealed, or another stream on the subject: an operator must mend the
-	// server.
+	// Sealed, or another stream on the subject: an operator must fix the server.
 	return giveUp, "refused", unavailable(err, 30*time.Second)
 }
 
@@ -247,17 +242,17 @@ func unavailable(err error, after time.Duration) error {
 	return &flow.RetryError{Err: fmt.Errorf("%w: %w", flow.ErrUnavailable, err), After: after}
 }
 
-// held is flow.ErrHeld with the reason.
+// held is flow.ErrHeld with a reason.
 func held(after time.Duration, format string, args ...any) error {
 	return &flow.RetryError{Err: fmt.Errorf("%w: source %s", flow.ErrHeld, fmt.Sprintf(format, args...)), After: after}
 }
 
-// gap is flow.ErrGap with what is missing.
+// gap is flow.ErrGap with details.
 func gap(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", flow.ErrGap, fmt.Sprintf(format, args...))
 }
 
-// isCode says whether err is JetStream's with one of these codes.
+// isCode tells whether err is of JetStream, with one of these codes.
 func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {

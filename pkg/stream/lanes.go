@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Lane is a lane as it was looked up last.
+// Lane is a lane at its last look-up.
 type Lane struct {
 	Number   int
 	Stream   string        // its JetStream stream
-	Created  time.Time     // when the stream was made, or the one it is a copy of; tells it from another of the same name
-	First    uint64        // sequence of the oldest message it holds, LastSeq+1 when it holds none
-	Last     uint64        // sequence of the newest message it ever took
+	Created  time.Time     // creation of the stream, or of its original; distinguishes streams of the same name
+	First    uint64        // sequence of the oldest message, Last+1 if empty
+	Last     uint64        // sequence of the newest message ever
 	Messages uint64        // messages it holds
 	Bytes    uint64        // bytes it holds
-	MaxBytes int64         // bytes it may hold
-	Window   time.Duration // how long it knows the ids of the messages it has taken
-	Replicas int           // servers that hold it
-	Now      time.Time     // when the server said so, by its own clock, which stamps the lane's messages
-	Looked   time.Time     // when it was asked, or before, by this machine's
+	MaxBytes int64         // size limit
+	Window   time.Duration // duplicate window
+	Replicas int           // |
+	Now      time.Time     // server time of the look-up; the server stamps the lane's messages
+	Looked   time.Time     // local time of the request, or earlier
 	freeRate freeRate
 }
 
-// StreamID names the stream behind the lane for ever: name@creation, unix ns.
-// Unlike an incarnation it survives sluice lanes reset.
+// StreamID identifies the stream of the lane: name@creation, unix ns. Unlike an incarnation it
+// survives sluice lanes reset.
 func (l *Lane) StreamID() string {
 	return l.Stream + "@" + strconv.FormatInt(l.Created.UnixNano(), 10)
 }
@@ -53,8 +53,8 @@ func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 	return l
 }
 
-// created is when a stream was made. One that was carried here from another NATS,
-// with all of its numbers and times, is the same as it was there.
+// created is the creation time of a stream; of a copy from another NATS, with all sequences and
+// times, that of the original.
 func created(info *jetstream.StreamInfo) time.Time {
 	if ns, err := strconv.ParseInt(info.Config.Metadata[CreatedKey], 10, 64); err == nil {
 		return time.Unix(0, ns).UTC()
@@ -62,12 +62,12 @@ func created(info *jetstream.StreamInfo) time.Time {
 	return info.Created
 }
 
-// view is what is known of lanes and sources. It is replaced, never changed.
+// view is an immutable result of looking up lanes and sources
 type view struct {
 	lanes     []*Lane // by number
 	sources   map[string]*Source
 	sourcesAt sourceState
-	looked    time.Time // when the look-up began
+	looked    time.Time // start of the look-up
 }
 
 func (v *view) lane(number int) (*Lane, bool) {
@@ -81,7 +81,7 @@ func (v *view) lane(number int) (*Lane, bool) {
 	return v.lanes[i], true
 }
 
-// has says whether all these lanes are there.
+// has tells whether all these lanes exist.
 func (v *view) has(numbers []int) bool {
 	for _, n := range numbers {
 		if _, ok := v.lane(n); !ok {
@@ -91,7 +91,7 @@ func (v *view) has(numbers []int) bool {
 	return true
 }
 
-// Refresh looks lanes and sources up now.
+// Refresh looks up lanes and sources now.
 func (s *Stream) Refresh(ctx context.Context) error {
 	s.refresh.Lock()
 	defer s.refresh.Unlock()
@@ -100,7 +100,7 @@ func (s *Stream) Refresh(ctx context.Context) error {
 	return s.look(ctx)
 }
 
-// Lanes are the lanes as they were looked up last, in order.
+// Lanes are the lanes at the last look-up, in order.
 func (s *Stream) Lanes() []Lane {
 	v := s.view.Load()
 	lanes := make([]Lane, len(v.lanes))
@@ -110,7 +110,7 @@ func (s *Stream) Lanes() []Lane {
 	return lanes
 }
 
-// LaneNumbers are the numbers of Lanes.
+// LaneNumbers are their numbers.
 func (s *Stream) LaneNumbers() []int {
 	v := s.view.Load()
 	numbers := make([]int, len(v.lanes))
@@ -120,21 +120,21 @@ func (s *Stream) LaneNumbers() []int {
 	return numbers
 }
 
-// endsBefore judges a lane that ends before a message that was read from it. Of
-// several servers one that has just become the leader may answer before it has
-// written all that they agreed on; what still is so after settleTime is a gap.
+// endsBefore is the error for a lane that ends before a message already read from it. A new
+// leader may answer before it has written all that the servers agreed on; if it persists after
+// settleTime it is a gap.
 func (s *Stream) endsBefore(lane *Lane, gap error) error {
 	since, _ := s.behind.LoadOrStore(lane.Number, s.cfg.Now())
 	if lane.Replicas > 1 && s.cfg.Now().Sub(since.(time.Time)) < s.settle {
-		return unavailable(fmt.Errorf("the leader of lane %d may not have caught up yet: %s", lane.Number, gap), time.Second)
+		return unavailable(fmt.Errorf("the leader of lane %d may be catching up: %s", lane.Number, gap), time.Second)
 	}
 	return gap
 }
 
-// reaches forgets that a lane was behind.
+// reaches clears the mark of endsBefore.
 func (s *Stream) reaches(lane *Lane) { s.behind.Delete(lane.Number) }
 
-// settleTime is how long the new leader of a lane has to write what it is behind.
+// settleTime bounds the catch-up of a new leader.
 const settleTime = 20 * time.Second
 
 // message reads one message of a lane from its leader.
@@ -142,8 +142,7 @@ func (s *Stream) message(ctx context.Context, lane int, seq uint64) (*jetstream.
 	return s.js.Get(ctx, LaneName(lane), seq, "")
 }
 
-// roomAfter is how long until a full lane is likely to have room for size
-// bytes.
+// roomAfter estimates when a full lane has space for size bytes.
 func (s *Stream) roomAfter(lane, size int) time.Duration {
 	l, ok := s.view.Load().lane(lane)
 	if !ok {
@@ -152,7 +151,7 @@ func (s *Stream) roomAfter(lane, size int) time.Duration {
 	return l.freeRate.after(size, s.cfg.Now())
 }
 
-// state looks a lane up now, and its limits with it.
+// state looks up a lane and its limits now.
 func (s *Stream) state(ctx context.Context, lane int) (*Lane, error) {
 	info, err := s.js.Info(ctx, LaneName(lane), "")
 	if err == nil {
@@ -165,10 +164,10 @@ func (s *Stream) state(ctx context.Context, lane int) (*Lane, error) {
 	return nil, unavailable(fmt.Errorf("look up lane %d: %w", lane, err), 2*time.Second)
 }
 
-// errStale says that lanes and sources were not looked up lately.
-var errStale = errors.New("the lanes could not be looked up for a while")
+// errStale means that the last look-up is too old.
+var errStale = errors.New("the last look-up of lanes is too old")
 
-// knownLimit is how long the look-up of a lane that is known already may take.
+// knownLimit bounds the look-up of a known lane.
 const knownLimit = time.Second
 
 // look looks up lanes and sources, under the lock of Refresh.
@@ -191,19 +190,17 @@ func (s *Stream) look(ctx context.Context) error {
 	for _, lane := range next.lanes {
 		s.laneGauges(lane)
 		if before, ok := old.lane(lane.Number); ok && before.Created != lane.Created {
-			s.log.Error("a lane was deleted and made again: what was in it and not stored is gone", "lane", lane.Number)
+			s.log.Error("a lane was deleted and recreated: unstored messages are lost", "lane", lane.Number)
 		}
 	}
 	s.view.Store(next)
 	return nil
 }
 
-// lookUpLanes looks up every lane there is, or fails. A lane that is passed
-// over would be missing in the list of a source that is first seen. So the list
-// of streams is not what is asked for: a cluster leaves out those whose leader
-// does not answer. Their names all servers agree on; and a lane that is known
-// already is asked for whether its name is there or not: that it is gone, both
-// answers must say.
+// lookUpLanes looks up all lanes, or fails: a lane missing here would be missing in the list of
+// a new source. It does not use the list of streams, where a cluster omits those whose leader
+// does not answer. All servers agree on the names; and a known lane is looked up even if its
+// name is missing: it is gone only if both say so.
 func (s *Stream) lookUpLanes(ctx context.Context, old *view, begun time.Time) ([]*Lane, error) {
 	named, err := s.laneNames(ctx)
 	if err != nil {
@@ -250,14 +247,13 @@ func (s *Stream) laneNames(ctx context.Context) (map[string]bool, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, errors.New("there are none")
+		return nil, errors.New("no lane exists")
 	}
 	return names, nil
 }
 
-// lookUpLane gives nil when the lane is gone. Of one that is known and does not
-// answer, what is known stays; so it does when a server says that it is gone
-// and the names do not, as one may that has not found its files again yet.
+// lookUpLane returns nil if the lane is gone. If a known lane does not answer, or a server says
+// that it is gone but its name is listed (files not recovered yet), the last look-up stays.
 func (s *Stream) lookUpLane(ctx context.Context, name string, named bool, old *view, now time.Time) (*Lane, error) {
 	number, _ := laneNumber(name)
 	before, known := old.lane(number)
@@ -278,8 +274,8 @@ func (s *Stream) lookUpLane(ctx context.Context, name string, named bool, old *v
 	return nil, fmt.Errorf("look up lane %s: %w", name, err)
 }
 
-// routable is what was looked up a short time ago. With older knowledge a
-// record could go to a lane that its source has left.
+// routable is a recent look-up. With an older one, a record could go to a lane that its source
+// has left.
 func (s *Stream) routable(ctx context.Context) (*view, error) {
 	if v := s.view.Load(); !passed(s.cfg.Now(), s.until(v)) {
 		return v, nil
@@ -287,10 +283,10 @@ func (s *Stream) routable(ctx context.Context) (*view, error) {
 	return s.lookNow(ctx)
 }
 
-// lookNow looks up lanes and sources for a caller that waits for it.
+// lookNow looks up lanes and sources for a waiting caller.
 func (s *Stream) lookNow(ctx context.Context) (*view, error) {
 	if !s.refresh.TryLock() {
-		return nil, errStale // another call is looking them up: ask again soon
+		return nil, errStale // another look-up is in progress: retry soon
 	}
 	defer s.refresh.Unlock()
 	ctx, done := s.link.attempt(ctx, patience)
@@ -301,17 +297,16 @@ func (s *Stream) lookNow(ctx context.Context) (*view, error) {
 	return s.view.Load(), nil
 }
 
-// until is how long a view may be acted on.
+// until is the time until which a view may be used.
 func (s *Stream) until(v *view) time.Time { return v.looked.Add(s.cfg.Fresh) }
 
-// passed says whether a time has come by either clock: the one on the wall may
-// be set back, the other may stand still while the machine sleeps.
+// passed tells whether a time has passed by either clock: the wall clock may be set back, the
+// monotonic one may stop while the machine sleeps.
 func passed(now, t time.Time) bool {
 	return now.After(t) || now.Round(0).After(t.Round(0))
 }
 
-// freeRate estimates how fast a full lane makes room, from what was purged of it
-// in the last minutes.
+// freeRate estimates how fast a full lane frees space, from the purges of the last minutes.
 type freeRate struct {
 	seen  []freed
 	first uint64 // First at the last observation
@@ -331,7 +326,7 @@ const (
 	unknownRetryAfter = 10 * time.Second
 )
 
-// observe notes what of the lane was purged since the last observation.
+// observe records the purged bytes since the last observation.
 func (d *freeRate) observe(l *Lane, now time.Time) {
 	var gone float64
 	if d.first != 0 && l.First > d.first {
@@ -341,7 +336,7 @@ func (d *freeRate) observe(l *Lane, now time.Time) {
 		d.mean = float64(l.Bytes) / float64(l.Messages)
 	}
 	d.first = l.First
-	// A copy: the lane set before this one is still being read.
+	// A copy: the previous slice is still being read.
 	seen := make([]freed, 0, len(d.seen)+1)
 	for _, f := range d.seen {
 		if now.Sub(f.at) < freeRateSpan {
@@ -351,17 +346,15 @@ func (d *freeRate) observe(l *Lane, now time.Time) {
 	d.seen = append(seen, freed{at: now, bytes: gone})
 }
 
-// after is how long until need bytes have been freed at the rate seen, between
-// a second and a minute. When nothing was freed in the whole span, that is not known,
-// and the longest wait is the honest answer; right after a start a shorter one
-// finds out.
+// after estimates when need bytes will be free, from a second to a minute. If nothing was freed
+// in the whole span, it is the longest wait; shortly after a start it is shorter.
 func (d *freeRate) after(need int, now time.Time) time.Duration {
 	if len(d.seen) < 2 {
 		return unknownRetryAfter
 	}
 	span := now.Sub(d.seen[0].at)
 	var sum float64
-	for _, f := range d.seen[1:] { // the first begins the span
+	for _, f := range d.seen[1:] { // the first starts the span
 		sum += f.bytes
 	}
 	if sum == 0 {

@@ -14,10 +14,10 @@ import (
 	"sluice/pkg/flow"
 )
 
-// LaneStates keeps the lane state of each lane.
+// LaneStates reads and writes lane states.
 type LaneStates struct {
 	stream *Stream
-	prefix string // of their keys
+	prefix string // of keys
 }
 
 const (
@@ -25,13 +25,12 @@ const (
 	appliedPrefix = "changes."
 )
 
-// NewLaneStates returns the lane states of s: what of a lane is stored.
+// NewLaneStates returns the lane states of s|.
 func NewLaneStates(s *Stream) *LaneStates { return &LaneStates{s, storedPrefix} }
 
-// NewChangeStates returns the checkpoint of the changes of users and dataset
-// fields, which only lane 0 has: what of them is applied. It has no claim and no
-// totals, and incarnations of its own, so that applying changes never depends on
-// what is stored.
+// NewChangeStates returns the checkpoint of the changes of users and dataset fields on lane 0.
+// It has no claim or totals, and its own incarnations, so that applying changes does not depend
+// on ClickHouse.
 func NewChangeStates(s *Stream) *LaneStates { return &LaneStates{s, appliedPrefix} }
 
 func (p *LaneStates) key(lane int) string { return p.prefix + strconv.Itoa(lane) }
@@ -44,8 +43,8 @@ func (p *LaneStates) of(lane int) string {
 	return fmt.Sprintf("lane %d", lane)
 }
 
-// StreamID names the stream behind a lane, FLOW_n@<creation, unix ns>, by asking
-// the server: a recreated stream has another one.
+// StreamID looks up the id of a lane's stream, FLOW_n@<creation, unix ns>. A recreated stream
+// has another one.
 func (p *LaneStates) StreamID(ctx context.Context, lane int) (string, error) {
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
@@ -54,16 +53,14 @@ func (p *LaneStates) StreamID(ctx context.Context, lane int) (string, error) {
 	return state.StreamID(), nil
 }
 
-// Read returns the lane state of a lane: the zero one when nothing was ever stored
-// of it.
+// Read returns the lane state of a lane, the zero one if nothing was stored yet.
 //
-// The error is flow.ErrGap when the lane no longer holds what the checkpoint rests
-// on: the stream is the same but its data is of an earlier time, as after a backup
-// was restored. A recreated stream is not an error here: its id differs from
-// LaneState.StreamID.
+// The error is flow.ErrGap if the lane no longer holds what the checkpoint depends on: the same
+// stream with earlier data, as after a restore. A recreated stream is not an error here: its
+// id differs from LaneState.StreamID.
 func (p *LaneStates) Read(ctx context.Context, lane int) (flow.LaneState, error) {
 	pos, unread := p.entry(ctx, lane)
-	// After the lane state, which may move meanwhile.
+	// Read after the lane state, which may move meanwhile.
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
 		return flow.LaneState{}, err
@@ -74,7 +71,7 @@ func (p *LaneStates) Read(ctx context.Context, lane int) (flow.LaneState, error)
 	return pos, unread
 }
 
-// entry reads a lane state as it is; the zero one when there is none.
+// entry reads a lane state unchecked; the zero one if none.
 func (p *LaneStates) entry(ctx context.Context, lane int) (pos flow.LaneState, err error) {
 	entry, err := p.stream.checkpoints.Get(ctx, p.key(lane))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -90,9 +87,8 @@ func (p *LaneStates) entry(ctx context.Context, lane int) (pos flow.LaneState, e
 	return pos, nil
 }
 
-// check compares a lane state with the lane it was written for: the last message
-// that was read must be there, and be that message. No clock is compared with
-// another: a message keeps the time at which the stream took it.
+// check compares a lane state with its lane: the last message read must exist and be the same.
+// No clocks are compared: a message keeps the time at which the stream stored it.
 func (p *LaneStates) check(ctx context.Context, lane *Lane, pos flow.LaneState) error {
 	needed, stamp := pos.Done, pos.Stamp
 	if pos.Claim != nil && pos.Claim.Last > needed {
@@ -103,41 +99,39 @@ func (p *LaneStates) check(ctx context.Context, lane *Lane, pos flow.LaneState) 
 	}
 	p.stream.reaches(lane)
 	if stamp == 0 {
-		return nil // not known
+		return nil // unknown
 	}
 	now, err := p.stamp(ctx, lane, needed)
 	if err != nil {
 		return err
 	}
 	if now != 0 && now != stamp {
-		return gap("message %d of lane %d is of %s, but the one that was read had come at %s: the lane's data is of an earlier time, and other messages have taken the numbers since",
+		return gap("message %d of lane %d is of %s, but the one read before was of %s: the lane's data is of an earlier time, and other messages have its sequences",
 			needed, lane.Number, moment(now), moment(stamp))
 	}
 	return nil
 }
 
-// stamp is when the lane took a message, ns since 1970, and 0 when it does not
-// hold it.
+// stamp is when the lane stored a message, ns since 1970; 0 if the lane does not hold it.
 func (p *LaneStates) stamp(ctx context.Context, lane *Lane, seq uint64) (int64, error) {
 	if seq < max(lane.First, 1) {
 		return 0, nil // purged
 	}
 	msg, err := p.stream.message(ctx, lane.Number, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil // purged since
+		return 0, nil // purged meanwhile
 	}
 	if err != nil {
-		return 0, unavailable(fmt.Errorf("look at message %d of lane %d: %w", seq, lane.Number, err), 2*time.Second)
+		return 0, unavailable(fmt.Errorf("read message %d of lane %d: %w", seq, lane.Number, err), 2*time.Second)
 	}
 	return msg.Time.UnixNano(), nil
 }
 
 func moment(stamp int64) string { return time.Unix(0, stamp).UTC().Format(time.RFC3339Nano) }
 
-// CompareAndSwap writes next if the entry still is at next.Revision (0: does not exist),
-// and returns it with its new revision. The error is flow.ErrNotOwner when
-// the entry has moved; after any other error it may be written or not, and the
-// same call again settles it.
+// CompareAndSwap writes next if the entry is at next.Revision (0: does not exist), and returns
+// it with its new revision. The error is flow.ErrNotOwner if the entry has moved; after any
+// other error it may be written, and the same call again settles it.
 func (p *LaneStates) CompareAndSwap(ctx context.Context, lane int, next flow.LaneState) (flow.LaneState, error) {
 	value, err := json.Marshal(next)
 	if err != nil {
@@ -160,16 +154,15 @@ func (p *LaneStates) CompareAndSwap(ctx context.Context, lane int, next flow.Lan
 	return flow.LaneState{}, unavailable(fmt.Errorf("write the lane state of %s: %w", p.of(lane), err), time.Second)
 }
 
-// Reset says which messages of a lane are unchanged, whatever its state was: those up to
-// last are what its checkpoint was written for, or what was appended since. All others
-// are of an incarnation of their own, which begins there: by the server's clock, and
-// above every incarnation before and another one that is known. It is for an operator,
-// after a stream was recreated, or NATS or its lane states were restored or lost.
+// Reset declares which messages of a lane are unchanged: those up to last are what its
+// checkpoint was written for, or were appended since. All later ones belong to a new
+// incarnation, whose id is above every earlier one and above. It is for operators, after a
+// stream was recreated, or NATS or its lane states were restored or lost.
 //
-// Nothing is passed over: the lane resumes at its checkpoint, or behind last if that is
-// before, or without a checkpoint at the first message it holds. Messages up to last keep
-// their incarnation, so that what is stored of them is recognised. The owner is fenced,
-// and takes the lane again from there. Changes resume likewise.
+// Nothing is skipped: the lane resumes at its checkpoint, after last if that is earlier, or
+// without a checkpoint at its first message. Messages up to last keep their incarnation, so
+// stored ones are recognised. The owner is fenced and takes the lane again. Changes resume
+// likewise.
 func (p *LaneStates) Reset(ctx context.Context, lane int, last, above uint64) (flow.LaneState, error) {
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
@@ -199,12 +192,12 @@ func (p *LaneStates) Reset(ctx context.Context, lane int, last, above uint64) (f
 	if err != nil || lane != 0 {
 		return at, err
 	}
-	// Reset. A crash here leaves the changes where they were, or halted: another
-	// Reset moves them.
+	// Reset. A crash here leaves the changes unchanged, or halted: another Reset moves
+	// them.
 	return at, changes.follow(ctx, state, last, id)
 }
 
-// behind is flow.LaneState.Behind for a lane as it is.
+// behind is flow.LaneState.Behind with the lane's messages.
 func (p *LaneStates) behind(ctx context.Context, lane *Lane, before flow.LaneState, last, id uint64) (flow.LaneState, error) {
 	next := before.Behind(last, max(lane.First, 1), id)
 	next.StreamID = lane.StreamID()
@@ -213,8 +206,8 @@ func (p *LaneStates) behind(ctx context.Context, lane *Lane, before flow.LaneSta
 	return next, err
 }
 
-// follow resets the changes of a lane, also while an ingester moves them. Without a
-// checkpoint of their own they begin by themselves, at the first message.
+// follow resets the changes of a lane, even while an ingester applies them. Without a
+// checkpoint they start at the first message.
 func (p *LaneStates) follow(ctx context.Context, lane *Lane, last, id uint64) error {
 	for try := 1; ; try++ {
 		before, err := p.entry(ctx, lane.Number)
@@ -237,8 +230,8 @@ func (p *LaneStates) follow(ctx context.Context, lane *Lane, last, id uint64) er
 	}
 }
 
-// moved finds out who moved the entry. It may have been this very call in an
-// attempt whose answer was lost: no other owner writes the same.
+// moved tells whether this very call moved the entry, in an attempt whose answer was lost: no
+// other owner writes the same.
 func (p *LaneStates) moved(ctx context.Context, lane int, next flow.LaneState, value []byte) (flow.LaneState, error) {
 	entry, err := p.stream.checkpoints.Get(ctx, p.key(lane))
 	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -251,9 +244,8 @@ func (p *LaneStates) moved(ctx context.Context, lane int, next flow.LaneState, v
 	return flow.LaneState{}, fmt.Errorf("%s: %w", p.of(lane), flow.ErrNotOwner)
 }
 
-// fitting is the state of a lane if it fits the lane; the zero one when its stream
-// was recreated since, or when its data is of an earlier time: then nothing of it
-// is known to be stored, or applied.
+// fitting is the state of a lane if it matches the lane; the zero one if the stream was
+// recreated, or its data is of an earlier time: then nothing is known to be stored or applied.
 func (p *LaneStates) fitting(ctx context.Context, lane *Lane) (flow.LaneState, error) {
 	pos, err := p.Read(ctx, lane.Number)
 	if errors.Is(err, flow.ErrGap) {

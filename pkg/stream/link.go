@@ -15,11 +15,11 @@ import (
 	"sluice/pkg/flow"
 )
 
-// ack is what a lane answers to a message.
+// ack is the acknowledgement of a lane.
 type ack = broker.Ack
 
-// request sends a message to a lane and waits for its answer, in one attempt.
-// Once it returns without an error the message is on disk.
+// request sends a message to a lane and waits for its acknowledgement, in one attempt. Without
+// an error the message is on disk.
 func (s *Stream) request(ctx context.Context, lane *Lane, msg *nats.Msg) (ack, error) {
 	if !s.link.up() {
 		return ack{}, nats.ErrConnectionReconnecting
@@ -38,8 +38,8 @@ func (s *Stream) request(ctx context.Context, lane *Lane, msg *nats.Msg) (ack, e
 	return got, err
 }
 
-// holds tells whether a lane's leader has a message: of this number, and sent under
-// this id. Sequence and age prove nothing of a lane that may have been set back.
+// holds tells whether a lane's leader has the message of this sequence and id. Sequence and time
+// prove nothing about a lane that may have been set back.
 func (s *Stream) holds(ctx context.Context, place flow.Place) (bool, error) {
 	if !s.link.up() {
 		return false, nats.ErrConnectionReconnecting
@@ -57,7 +57,7 @@ func (s *Stream) holds(ctx context.Context, place flow.Place) (bool, error) {
 	return first(msg.Header, headerID) == place.ID, nil
 }
 
-// lossCause is err, or that the connection was lost when that ended ctx.
+// lossCause is err, or errDisconnected if a lost connection ended ctx.
 func lossCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		return cause
@@ -65,16 +65,16 @@ func lossCause(ctx context.Context, err error) error {
 	return err
 }
 
-// link watches the connection, so that what waits for an answer hears at once
-// when the answer cannot come any more: NATS does not tell it.
+// link watches the connection, so that waiting calls end as soon as their answer cannot arrive:
+// nats.go does not report it.
 type link struct {
 	js    broker.Broker
 	now   func() time.Time
-	heard atomic.Int64 // when a lane has answered last, in Unix nanoseconds
+	heard atomic.Int64 // last answer of a lane, unix ns
 
 	mu         sync.Mutex
 	cancelLive context.CancelCauseFunc
-	live       context.Context // of the present connection; ends when it is lost
+	live       context.Context // of the current connection; ends when it is lost
 }
 
 func newLink(js broker.Broker, now func() time.Time) *link {
@@ -93,8 +93,8 @@ func (l *link) run(ctx context.Context) {
 	})
 }
 
-// attempt is a context for one question to NATS: it ends after limit, with
-// ctx, or when the present connection is lost.
+// attempt is a context for one request to NATS: it ends after limit, with ctx, or when the
+// connection is lost.
 func (l *link) attempt(ctx context.Context, limit time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	ctx, fail := context.WithCancelCause(ctx)
@@ -102,19 +102,17 @@ func (l *link) attempt(ctx context.Context, limit time.Duration) (context.Contex
 	return ctx, func() { stop(); fail(nil); cancel() }
 }
 
-// onLoss calls f once when the present connection is lost, unless stopped
-// before.
+// onLoss calls f once when the current connection is lost, unless stopped.
 func (l *link) onLoss(f func()) (stop func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return context.AfterFunc(l.live, f)
 }
 
-// answered notes that a lane has answered.
+// answered records an answer of a lane.
 func (l *link) answered() { l.heard.Store(l.now().UnixNano()) }
 
-// silentSince is since when no server has answered, as seen by a caller that asks since
-// begun.
+// silentSince is since when no server has answered a caller that asks since begun.
 func (l *link) silentSince(begun time.Time) time.Time {
 	if heard := time.Unix(0, l.heard.Load()); heard.After(begun) {
 		return heard
@@ -122,7 +120,7 @@ func (l *link) silentSince(begun time.Time) time.Time {
 	return begun
 }
 
-// up says whether there is a connection.
+// up tells whether there is a connection.
 func (l *link) up() bool {
 	status, _ := l.js.Status()
 	return status == nats.CONNECTED

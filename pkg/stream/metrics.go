@@ -32,7 +32,7 @@ type metrics struct {
 	changesBacklog prometheus.Gauge
 	dead           *prometheus.CounterVec
 	deadLetters    prometheus.Gauge
-	deadWritten    *prometheus.GaugeVec // of no label: there is nothing to show before the first look
+	deadWritten    *prometheus.GaugeVec // without label: no value before the first look-up
 	deadBytes      prometheus.Gauge
 	deadMax        prometheus.Gauge
 	purged         *prometheus.CounterVec
@@ -44,36 +44,36 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_stream_", reg))
 	servers := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_nats_", reg))
 	return &metrics{
-		publishes:      auto.NewCounterVec(prometheus.CounterOpts{Name: "publishes_total", Help: "Submissions by what became of them: stored, replayed, full, busy, unavailable, held, key_reused, too_large or failed."}, []string{"outcome"}),
-		seconds:        auto.NewHistogram(prometheus.HistogramOpts{Name: "publish_seconds", Help: "Seconds from a submission to its answer, waiting for the entry before it included.", Buckets: prometheus.ExponentialBuckets(0.00025, 2, 16)}),
+		publishes:      auto.NewCounterVec(prometheus.CounterOpts{Name: "publishes_total", Help: "Submissions by outcome: stored, replayed, full, busy, unavailable, held, key_reused, too_large or failed."}, []string{"outcome"}),
+		seconds:        auto.NewHistogram(prometheus.HistogramOpts{Name: "publish_seconds", Help: "Seconds from a submission to its acknowledgement, including the wait for the entry before it.", Buckets: prometheus.ExponentialBuckets(0.00025, 2, 16)}),
 		messages:       auto.NewCounter(prometheus.CounterOpts{Name: "messages_total", Help: "Messages made durable in the lanes: entries of requests, and changes."}),
 		records:        auto.NewCounter(prometheus.CounterOpts{Name: "records_total", Help: "Records made durable in the lanes."}),
 		bytes:          auto.NewCounter(prometheus.CounterOpts{Name: "bytes_total", Help: "Bytes of message bodies made durable in the lanes."}),
 		requests:       auto.NewHistogram(prometheus.HistogramOpts{Name: "entry_requests", Help: "Requests, or chunks of them, that shared one entry.", Buckets: prometheus.ExponentialBuckets(1, 2, 10)}),
-		retries:        auto.NewCounterVec(prometheus.CounterOpts{Name: "retries_total", Help: "Publishes that had to be tried again, by reason."}, []string{"reason"}),
-		readMsgs:       auto.NewCounterVec(prometheus.CounterOpts{Name: "read_messages_total", Help: "Messages read back from a lane, repeats after a restart included."}, []string{"lane"}),
-		readBytes:      auto.NewCounterVec(prometheus.CounterOpts{Name: "read_bytes_total", Help: "Bytes of message bodies read back from a lane."}, []string{"lane"}),
-		reopens:        auto.NewCounter(prometheus.CounterOpts{Name: "reader_reopens_total", Help: "Times a reader had to be opened again after an interruption."}),
+		retries:        auto.NewCounterVec(prometheus.CounterOpts{Name: "retries_total", Help: "Retried publishes, by reason."}, []string{"reason"}),
+		readMsgs:       auto.NewCounterVec(prometheus.CounterOpts{Name: "read_messages_total", Help: "Messages read from a lane, including those read again after a restart."}, []string{"lane"}),
+		readBytes:      auto.NewCounterVec(prometheus.CounterOpts{Name: "read_bytes_total", Help: "Bytes of message bodies read from a lane."}, []string{"lane"}),
+		reopens:        auto.NewCounter(prometheus.CounterOpts{Name: "reader_reopens_total", Help: "Reopened readers of lanes after an interruption."}),
 		laneBytes:      auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_bytes", Help: "Bytes a lane holds on disk."}, []string{"lane"}),
-		laneMax:        auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_max_bytes", Help: "Bytes a lane may hold before it refuses more."}, []string{"lane"}),
+		laneMax:        auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_max_bytes", Help: "Size limit of a lane in bytes."}, []string{"lane"}),
 		laneMsgs:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lane_messages", Help: "Messages a lane holds, stored ones kept as history included."}, []string{"lane"}),
 		lagMessages:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lag_messages", Help: "Messages of a lane that are not stored yet."}, []string{"lane"}),
 		lagBytes:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "lag_bytes", Help: "Bytes of a lane that are not stored yet, estimated by its mean message size."}, []string{"lane"}),
 		changesBacklog: auto.NewGauge(prometheus.GaugeOpts{Name: "changes_backlog", Help: "Changes of users and dataset fields that are not applied yet."}),
-		dead:           auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records, messages, and posted documents that this process has dead-lettered, by code."}, []string{"code"}),
-		deadLetters:    auto.NewGauge(prometheus.GaugeOpts{Name: "dead_letters", Help: "Dead letters that are kept, until they are replayed or dropped."}),
-		deadWritten:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "dead_letters_written", Help: "Dead letters ever written, of any lane and any port, by any program; those replayed or dropped count too."}, nil),
+		dead:           auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records, messages, and posted documents dead-lettered by this process, by code."}, []string{"code"}),
+		deadLetters:    auto.NewGauge(prometheus.GaugeOpts{Name: "dead_letters", Help: "Dead letters not yet replayed or dropped."}),
+		deadWritten:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "dead_letters_written", Help: "Dead letters ever written, by any program, including those replayed or dropped."}, nil),
 		deadBytes:      auto.NewGauge(prometheus.GaugeOpts{Name: "dead_bytes", Help: "Bytes of dead letters on disk."}),
-		deadMax:        auto.NewGauge(prometheus.GaugeOpts{Name: "dead_max_bytes", Help: "Bytes dead letters may take: when seven eighths are used, a lane that has to dead-letter a record halts."}),
+		deadMax:        auto.NewGauge(prometheus.GaugeOpts{Name: "dead_max_bytes", Help: "Size limit of dead letters in bytes: once seven eighths are used, a lane that has to dead-letter a record halts."}),
 		purged:         auto.NewCounterVec(prometheus.CounterOpts{Name: "purged_messages_total", Help: "Stored messages removed from a lane."}, []string{"lane"}),
 
-		serverUp:   servers.NewGaugeVec(prometheus.GaugeOpts{Name: "up", Help: "1 of a NATS server of --nats-monitors that is healthy, else 0."}, []string{"server"}),
-		storeBytes: servers.NewGaugeVec(prometheus.GaugeOpts{Name: "store_bytes", Help: "Bytes that JetStream of a NATS server holds on disk."}, []string{"server"}),
-		storeMax:   servers.NewGaugeVec(prometheus.GaugeOpts{Name: "store_max_bytes", Help: "Bytes that JetStream of a NATS server may hold on disk."}, []string{"server"}),
+		serverUp:   servers.NewGaugeVec(prometheus.GaugeOpts{Name: "up", Help: "1 if a NATS server of --nats-monitors is healthy, else 0."}, []string{"server"}),
+		storeBytes: servers.NewGaugeVec(prometheus.GaugeOpts{Name: "store_bytes", Help: "Disk usage of a NATS server's JetStream in bytes."}, []string{"server"}),
+		storeMax:   servers.NewGaugeVec(prometheus.GaugeOpts{Name: "store_max_bytes", Help: "Disk limit of a NATS server's JetStream in bytes."}, []string{"server"}),
 	}
 }
 
-// published counts a submission or a change by what became of it, and ends its span.
+// published counts a submission or a change by outcome, and ends its span.
 func (m *metrics) published(span trace.Span, outcome string, took time.Duration) {
 	m.publishes.WithLabelValues(outcome).Inc()
 	if span == nil {
@@ -91,9 +91,9 @@ func (m *metrics) published(span trace.Span, outcome string, took time.Duration)
 		prometheus.Labels{"trace_id": sc.TraceID().String(), "span_id": sc.SpanID().String()})
 }
 
-// publishing begins the span of a submission, or of a change when source is empty: from
-// when it comes until it is durable, waiting for the entry before it included. The
-// span is nil where nothing is traced.
+// publishing begins the span of a submission, or of a change if source is empty, from its arrival
+// until it is durable, including the wait for the entry before it. The span is nil without
+// tracing.
 func (s *Stream) publishing(ctx context.Context, source string) (context.Context, trace.Span) {
 	if s.cfg.Tracer == nil {
 		return ctx, nil
@@ -110,11 +110,11 @@ func (m *metrics) durable(b *batch) {
 	m.records.Add(float64(b.records))
 }
 
-// maxLinks bounds the requests that a span names of those that share it.
+// maxLinks bounds the linked requests of a span.
 const maxLinks = 128
 
-// sending begins the span of a batch on its way: in the trace of its first request
-// that is kept, with links to all of them.
+// sending begins the span of a batch in flight: in the trace of its first sampled request, with
+// links to all of them.
 func (s *Stream) sending(ctx context.Context, b *batch) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, parent := range b.traces {
@@ -134,7 +134,7 @@ func (s *Stream) sending(ctx context.Context, b *batch) (context.Context, trace.
 		))
 }
 
-// endSpan ends a span, if there is one.
+// endSpan ends a span, unless nil.
 func endSpan(span trace.Span, err error) {
 	if span == nil {
 		return
@@ -145,8 +145,7 @@ func endSpan(span trace.Span, err error) {
 	span.End()
 }
 
-// parentOf is the trace context that travels with a message; empty when the span is
-// not kept.
+// parentOf is the trace context that a message carries; empty if the span is not sampled.
 func parentOf(span trace.Span) string {
 	if span == nil || !span.SpanContext().IsSampled() {
 		return ""

@@ -15,12 +15,11 @@ import (
 	"sluice/pkg/flow"
 )
 
-// checkSync asks the monitoring pages of the servers whether they sync every
-// message before acknowledging it. A server that does not may lose what it
-// acknowledged when its machine stops.
+// checkSync reads from the monitoring pages whether the servers sync every message before the
+// acknowledgement. Otherwise a power failure may lose acknowledged messages.
 func (s *Stream) checkSync(ctx context.Context) error {
 	if len(s.cfg.Monitors) == 0 {
-		s.log.Debug("no NATS monitoring URL is configured: sync_interval cannot be checked")
+		s.log.Debug("sync_interval is not checked: set --nats-monitors")
 		return nil
 	}
 	for _, url := range s.cfg.Monitors {
@@ -33,9 +32,9 @@ func (s *Stream) checkSync(ctx context.Context) error {
 			continue
 		}
 		if !s.cfg.AllowLazySync {
-			return fmt.Errorf("the NATS server at %s acknowledges messages before they are on disk: set jetstream { sync_interval: always } there", shown(url))
+			return fmt.Errorf("the NATS server at %s acknowledges messages before syncing them: set jetstream { sync_interval: always }", shown(url))
 		}
-		s.log.Warn("the NATS server acknowledges messages before they are on disk: a power failure may lose some", "url", shown(url))
+		s.log.Warn("the NATS server acknowledges messages before syncing them: a power failure may lose some", "url", shown(url))
 	}
 	return nil
 }
@@ -44,18 +43,18 @@ func (s *Stream) checkSync(ctx context.Context) error {
 func shown(monitor string) string {
 	parsed, err := url.Parse(monitor)
 	if err != nil {
-		return "of --nats-monitors that is none"
+		return "of --nats-monitors, which is invalid"
 	}
 	return parsed.Redacted()
 }
 
-// syncsAlways asks a server whether it syncs every message.
+// syncsAlways reads whether a server syncs every message.
 func syncsAlways(ctx context.Context, monitor string) (bool, error) {
 	kept, err := storeOf(ctx, monitor)
 	return err == nil && kept.Config.SyncAlways, err
 }
 
-// store is what a server shows of JetStream.
+// store is the JetStream part of a monitoring page.
 type store struct {
 	Bytes  float64 `json:"storage"`
 	Config *struct {
@@ -69,13 +68,12 @@ func storeOf(ctx context.Context, monitor string) (s store, err error) {
 		return s, err
 	}
 	if s.Config == nil {
-		return s, errors.New("it says nothing about JetStream")
+		return s, errors.New("the page has no JetStream data")
 	}
 	return s, nil
 }
 
-// page reads a monitoring page. One of a server that is not healthy has a status of
-// its own, and says why.
+// page reads a monitoring page. An unhealthy server's has its own status and a reason.
 func page(ctx context.Context, monitor, path string, into any) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -87,12 +85,11 @@ func page(ctx context.Context, monitor, path string, into any) (status int, err 
 	if err != nil {
 		return 0, err
 	}
-	defer resp.Body.Close() // read to its end or given up
+	defer resp.Body.Close() // read to its end or abandoned
 	return resp.StatusCode, json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(into)
 }
 
-// askMonitors shows which servers are healthy and how full their stores are, and notes
-// the one that cannot write.
+// askMonitors sets the metrics of servers, and records one that cannot write.
 func (s *Stream) askMonitors(ctx context.Context) {
 	var all sync.WaitGroup
 	troubles := make([]string, len(s.cfg.Monitors))
@@ -119,8 +116,7 @@ func (s *Stream) askMonitors(ctx context.Context) {
 	s.trouble.Store(&trouble)
 }
 
-// explained names the cause of a failure that its submitter cannot see: a server whose
-// disk is full leaves what it is sent unanswered.
+// explained adds the cause of an unanswered publish: a server with a full disk does not answer.
 func (s *Stream) explained(err error) error {
 	if !errors.Is(err, flow.ErrUnavailable) {
 		return err

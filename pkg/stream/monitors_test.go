@@ -48,13 +48,13 @@ func TestAFullDiskIsNamed(t *testing.T) {
 			continue
 		}
 		want := strings.NewReplacer("SERVER", monitor.URL).Replace(`
-# HELP sluice_nats_store_bytes Bytes that JetStream of a NATS server holds on disk.
+# HELP sluice_nats_store_bytes Disk usage of a NATS server's JetStream in bytes.
 # TYPE sluice_nats_store_bytes gauge
 sluice_nats_store_bytes{server="SERVER"} 900
-# HELP sluice_nats_store_max_bytes Bytes that JetStream of a NATS server may hold on disk.
+# HELP sluice_nats_store_max_bytes Disk limit of a NATS server's JetStream in bytes.
 # TYPE sluice_nats_store_max_bytes gauge
 sluice_nats_store_max_bytes{server="SERVER"} 1000
-# HELP sluice_nats_up 1 of a NATS server of --nats-monitors that is healthy, else 0.
+# HELP sluice_nats_up 1 if a NATS server of --nats-monitors is healthy, else 0.
 # TYPE sluice_nats_up gauge
 sluice_nats_up{server="SERVER"} 0
 `)

@@ -159,7 +159,7 @@ func TestAStreamThatWouldLoseRecordsIsRefused(t *testing.T) {
 func TestNoRoomForALaneIsSaidInWords(t *testing.T) {
 	server := natstest.StartWith(t, embedded.Config{MaxStore: 1 << 20})
 	_, err := stream.Open(t.Context(), server.Connect(), stream.Config{MaxBytes: 2 << 20}, quiet(), prometheus.NewRegistry())
-	if err == nil || !strings.Contains(err.Error(), "less room") || !strings.Contains(err.Error(), "-max-bytes ") {
+	if err == nil || !strings.Contains(err.Error(), "not enough disk") || !strings.Contains(err.Error(), "-max-bytes ") {
 		t.Errorf("got %v", err)
 	}
 }

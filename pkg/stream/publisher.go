@@ -17,30 +17,28 @@ type Publisher struct {
 	stream   *Stream
 	requests requestCache
 
-	failed atomic.Pointer[failure] // nil while submissions become durable
+	failed atomic.Pointer[failure] // nil while publishes succeed
 
 	mu       sync.Mutex
 	batchers map[int]*batcher // by lane
 }
 
-// NewPublisher returns a Publisher on s, which has to run: then a lost connection
-// is noticed at once.
+// NewPublisher returns a Publisher on s, whose Run detects lost connections.
 func NewPublisher(s *Stream) *Publisher {
 	return &Publisher{stream: s, requests: requestCache{clock: s.cfg.Now, window: s.cfg.RepeatWindow}, batchers: map[int]*batcher{}}
 }
 
-// Publish makes a submission durable and returns when it is: without an error
-// every chunk is on disk in its lane, at the receipt's places; Replayed says that
-// this process had published it before, and that the lanes still hold it. After an error some chunks may be durable,
-// or become so later, and none is taken back: the same submission again completes
-// it, however it is cut then.
+// Publish makes a submission durable: without an error every chunk is on disk in its lane, at
+// the receipt's places. Replayed means that this process published it before, and the lanes
+// still hold it. After an error some chunks may be durable, or become so later: publishing the
+// same submission again completes it, however it is then cut.
 //
-// A submission that is published twice, at two apis, is in the lanes twice. Their
-// reader drops the second one, by its ID and Hash.
+// A submission published by two apis is in the lanes twice. The ingester drops the second, by
+// ID and Hash.
 //
 // Errors: flow.ErrFull, ErrBusy, ErrUnavailable (and ErrDiskFull), ErrHeld, ErrKeyReused,
-// ErrTooLarge, and those of Cut; a *flow.RetryError around them says when to retry.
-// The records are not used after Publish returns.
+// ErrTooLarge, and those of Cut; a *flow.RetryError around them says when to retry. The records
+// are not used after Publish returns.
 func (p *Publisher) Publish(ctx context.Context, sub *flow.Submission) (flow.Receipt, error) {
 	if err := p.stream.ready(); err != nil {
 		return flow.Receipt{}, err
@@ -73,7 +71,7 @@ func (p *Publisher) publish(ctx context.Context, sub *flow.Submission) (flow.Rec
 			if receipt, answered, err := p.repeat(ctx, sub, r); answered || err != nil {
 				return receipt, err
 			}
-			continue // it is not known any more
+			continue // it was forgotten
 		}
 		places, some, err := r.wait(ctx)
 		p.requests.finish(sub, r, places, some, err)
@@ -84,17 +82,16 @@ func (p *Publisher) publish(ctx context.Context, sub *flow.Submission) (flow.Rec
 	}
 }
 
-// repeat answers a request whose id is known: it is replayed, or flow.ErrKeyReused when
-// it has another body. Both only once the lanes were seen to hold every message that was
-// sent for it. A lane can be set back to a backup, and be filled beyond its former end,
-// under the same name and without a broken connection; then the request is forgotten,
-// answered is false, and it has to be sent.
+// repeat answers a known request: Replayed, or flow.ErrKeyReused for another body, but only
+// after the lanes were seen to hold every message sent for it. A lane can be set back to a
+// backup and be filled beyond its former end, under the same name and connection; then the
+// request is forgotten, answered is false, and it must be sent.
 func (p *Publisher) repeat(ctx context.Context, sub *flow.Submission, r *request) (receipt flow.Receipt, answered bool, err error) {
 	other := r.hash != hashOf(sub)
 	places, some, err := r.wait(ctx)
 	if err != nil {
 		if other && r.failed() {
-			err = nil // the other body was not stored
+			err = nil // the other body is not stored
 		}
 		return flow.Receipt{}, false, err
 	}
@@ -115,7 +112,7 @@ func (p *Publisher) repeat(ctx context.Context, sub *flow.Submission, r *request
 	return flow.Receipt{Replayed: true, Places: places}, true, nil
 }
 
-// holds tells whether a lane holds a message, however long a server takes to say so.
+// holds tells whether a lane holds a message, retrying until a server answers.
 func (p *Publisher) holds(ctx context.Context, place flow.Place) (held bool, err error) {
 	a := p.attempts()
 	err = a.until(ctx, func() (err error) {
@@ -125,7 +122,7 @@ func (p *Publisher) holds(ctx context.Context, place flow.Place) (held bool, err
 	return held, err
 }
 
-// check refuses what no table can name.
+// check refuses names that do not fit into a table.
 func check(sub *flow.Submission) error {
 	if sub.ID == "" || len(sub.ID) > 256 || strings.ContainsFunc(sub.ID, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return errors.New("publish: the submission's ID is empty, too long or not printable ASCII")
@@ -136,8 +133,8 @@ func check(sub *flow.Submission) error {
 	return nil
 }
 
-// take cuts a submission for the lanes of its source and adds its chunks to their
-// next entries. known says that another call was quicker.
+// take cuts a submission for the lanes of its source and adds its chunks to their next entries.
+// known: another call took it first.
 func (p *Publisher) take(ctx context.Context, sub *flow.Submission) (taken *request, known bool, err error) {
 	source, v, err := p.route(ctx, sub.Source)
 	if err != nil {
@@ -147,8 +144,8 @@ func (p *Publisher) take(ctx context.Context, sub *flow.Submission) (taken *requ
 	if err == nil {
 		err = checkChunks(chunks, len(source.Lanes))
 	}
-	if err == nil && ctx.Err() != nil { // this process may have stood still, and the client come again elsewhere
-		err = &flow.RetryError{Err: fmt.Errorf("%w: the time was up before it was sent", flow.ErrBusy), After: time.Second}
+	if err == nil && ctx.Err() != nil { // after a pause of this process the client may have retried elsewhere
+		err = &flow.RetryError{Err: fmt.Errorf("%w: timed out before it was sent", flow.ErrBusy), After: time.Second}
 	}
 	if err != nil {
 		return nil, false, err
@@ -164,7 +161,7 @@ func checkChunks(chunks []flow.Chunk, lanes int) error {
 	for i, c := range chunks {
 		switch {
 		case c.Lane < before || c.Lane >= lanes:
-			return fmt.Errorf("publish: chunk %d is of lane %d of %d, which is out of order", i, c.Lane, lanes)
+			return fmt.Errorf("publish: chunk %d, of lane %d of %d, is out of order", i, c.Lane, lanes)
 		case c.Records < 1:
 			return fmt.Errorf("publish: chunk %d has no records", i)
 		case len(c.Body)+headRoom > maxMessage:
@@ -175,12 +172,10 @@ func checkChunks(chunks []flow.Chunk, lanes int) error {
 	return nil
 }
 
-// headRoom is more than the headers of a message take, and what a dead letter
-// adds to them.
+// headRoom is above the size of a message's headers and of those that a dead letter adds.
 const headRoom = 64 << 10
 
-// add copies all chunks into the next entries of their lanes, or none when one of
-// the lanes has no room for more.
+// add copies all chunks into the next entries of their lanes, or none if a lane is full.
 func (p *Publisher) add(sub *flow.Submission, source *Source, v *view, chunks []flow.Chunk) (all []*batch, err error) {
 	for _, c := range chunks {
 		if p.batcher(source.Lanes[c.Lane]).full() {
@@ -199,7 +194,6 @@ func (p *Publisher) add(sub *flow.Submission, source *Source, v *view, chunks []
 	return all, nil
 }
 
-// batcher is where the chunks for a lane are gathered.
 func (p *Publisher) batcher(lane int) *batcher {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,8 +205,8 @@ func (p *Publisher) batcher(lane int) *batcher {
 	return q
 }
 
-// route returns the lanes of a source, as they were looked up a short time ago,
-// and the lanes there are. A source that is first seen gets its lanes.
+// route returns the lanes of a source and the known lanes, from a recent look-up. A new source
+// gets its lanes.
 func (p *Publisher) route(ctx context.Context, name string) (source *Source, v *view, err error) {
 	v = p.stream.view.Load()
 	if source = v.sources[name]; source == nil || !v.has(source.Lanes) || passed(p.stream.cfg.Now(), p.stream.until(v)) {
@@ -230,18 +224,17 @@ func (p *Publisher) route(ctx context.Context, name string) (source *Source, v *
 	return source, v, err
 }
 
-// failure is why a submission did not become durable.
+// failure is a failed submission.
 type failure struct {
 	at  time.Time
 	err error
 }
 
-// failureCounts is how long a failure says something about now.
+// failureCounts is how long a failure counts for Check.
 const failureCounts = 10 * time.Second
 
-// Check says why nothing becomes durable at present, as far as the latest
-// submission shows: NATS may answer, and yet have no room on its disk. It is
-// for readiness.
+// Check fails while the latest submissions show that nothing becomes durable, for readiness:
+// NATS may answer, yet have a full disk.
 func (p *Publisher) Check() error {
 	if f := p.failed.Load(); f != nil && p.stream.cfg.Now().Sub(f.at) < failureCounts {
 		return f.err
@@ -249,12 +242,12 @@ func (p *Publisher) Check() error {
 	return nil
 }
 
-// note keeps the outcome of a submission for Check. One whose client has gone
-// away, or that is refused for what it is, says nothing about the stream.
+// note records the outcome of a submission for Check. A cancelled or invalid one says nothing
+// about the stream.
 func (p *Publisher) note(ctx context.Context, err error) {
 	switch {
 	case err == nil:
-		if p.failed.Load() != nil { // mostly it is not, and then nothing is written
+		if p.failed.Load() != nil { // avoids a write in the usual case
 			p.failed.Store(nil)
 		}
 	case errors.Is(err, flow.ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled):
@@ -262,7 +255,7 @@ func (p *Publisher) note(ctx context.Context, err error) {
 	}
 }
 
-// outcome labels the end of a submission.
+// outcome is the label of a finished submission.
 func outcome(receipt flow.Receipt, err error) string {
 	for _, class := range []struct {
 		err  error

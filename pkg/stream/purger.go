@@ -13,58 +13,57 @@ import (
 	"sluice/pkg/option"
 )
 
-// PurgeConfig says how much of what is stored the lanes keep.
+// PurgeConfig is the retention of stored messages in lanes.
 type PurgeConfig struct {
-	History time.Duration `default:"24h" help:"Keep stored messages so long, to rebuild tables from them; less when a lane is more than half full."`
-	Every   time.Duration `kong:"-" default:"30s"` // how often to look
+	History time.Duration `default:"24h" help:"Retention of stored messages in lanes, to rebuild tables from; less when a lane is more than half full."`
+	Every   time.Duration `kong:"-" default:"30s"` // interval of purges
 }
 
-// purgeMargin is kept beyond the duplicate window: a restarted server knows the
-// ids of the messages it still holds, and no others.
+// purgeMargin is added to the duplicate window: a restarted server recovers only the ids of
+// messages it still holds.
 const purgeMargin = 30 * time.Second
 
-// Purger removes from the lanes what is stored and not needed any more. A
-// message goes when all of these hold:
+// Purger removes stored messages that are no longer needed from the lanes. A message is removed
+// when all of these hold:
 //
-//   - it is stored or set aside, by a position that fits the lane's data,
-//   - it is not a change that waits to be applied, nor behind one,
-//   - the position does not count on it to tell which requests are repeated,
+//   - it is stored or dead-lettered, by a checkpoint that matches the lane's data,
+//   - it is not an unapplied change, nor after one,
+//   - the deduplication window of requests does not need it,
 //   - the duplicate window of its id has passed,
-//   - no backup and no verify that is at work has pinned it,
+//   - no backup or verify has pinned it,
 //   - it is older than the history, or the lane is more than half full.
 //
-// A lane that takes no messages has no stream time, so that its position counts on the
-// last requests for ever. Once they are older than the history the Purger sends ticks,
-// as far apart as stream time counts, until they are beyond the window.
+// An idle lane's stream time stops, so its last requests would stay in the window for ever.
+// Once they are older than the history, the Purger sends ticks, as far apart as stream time
+// counts, until they have left it.
 //
-// Any number of Purgers may run.
+// Several Purgers may run concurrently.
 type Purger struct {
 	stream *Stream
 	cfg    PurgeConfig
 	margin time.Duration // purgeMargin
-	step   time.Duration // least time from the last message of an idle lane to a tick; flow.MaxStep
+	step   time.Duration // shortest time from an idle lane's last message to a tick; flow.MaxStep
 }
 
-// NewPurger returns a Purger of s.
 func NewPurger(s *Stream, cfg PurgeConfig) *Purger {
 	option.Defaults(&cfg)
 	return &Purger{stream: s, cfg: cfg, margin: purgeMargin, step: flow.MaxStep}
 }
 
-// Run purges again and again until ctx is done.
+// Run purges periodically until ctx is done.
 func (p *Purger) Run(ctx context.Context) error {
 	if err := p.stream.Opened(ctx); err != nil {
 		return nil
 	}
 	for sleep(ctx, p.cfg.Every) {
 		if err := p.Purge(ctx); err != nil && ctx.Err() == nil {
-			p.stream.log.Warn("purge lanes", "error", err) // the next look goes on
+			p.stream.log.Warn("purge lanes", "error", err) // retried by the next run
 		}
 	}
 	return nil
 }
 
-// Purge looks at every lane once.
+// Purge purges every lane once.
 func (p *Purger) Purge(ctx context.Context) error {
 	for _, number := range p.stream.LaneNumbers() {
 		if err := p.purge(ctx, number); err != nil {
@@ -89,8 +88,7 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 			return err
 		}
 	}
-	// By the server's clock: this machine's may be another, and the messages are
-	// stamped by that one.
+	// By the server's clock, which stamps the messages.
 	known, err := p.stream.FirstSince(ctx, number, lane.Now.Add(-lane.Window-p.margin))
 	if err != nil {
 		return err
@@ -123,7 +121,7 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	}
 	p.stream.m.purged.WithLabelValues(strconv.Itoa(number)).Add(float64(keep - lane.First))
 	p.stream.log.Debug("purged a lane", "lane", number, "from", lane.First, "to", keep-1)
-	// A crash here leaves what is kept about messages that are gone to the next purge.
+	// A crash here leaves notes about removed messages to the next purge.
 	incarnations := []uint64{changes}
 	for _, in := range at.Incarnations {
 		incarnations = append(incarnations, in.ID)
@@ -131,7 +129,7 @@ func (p *Purger) purge(ctx context.Context, number int) error {
 	return NewDeadLetters(p.stream).forgetSettled(ctx, lane, keep, incarnations...)
 }
 
-// tick sends a tick to a lane, unless it has taken a message a short time ago.
+// tick sends a tick to a lane, unless its last message is recent.
 func (p *Purger) tick(ctx context.Context, lane *Lane) error {
 	next, err := p.stream.FirstSince(ctx, lane.Number, lane.Now.Add(-p.step))
 	if err != nil || next <= lane.Last {
@@ -146,9 +144,8 @@ func (p *Purger) tick(ctx context.Context, lane *Lane) error {
 	return nil
 }
 
-// waiting is the first change that is not known to be applied, 0 when there is
-// none, and the life that changes are in. A change that is accepted from now on
-// is behind all that is stored.
+// waiting is the first change that may be unapplied, 0 if none, and the incarnation of changes.
+// Changes accepted later follow all stored messages.
 func (p *Purger) waiting(ctx context.Context, lane *Lane) (first, life uint64, err error) {
 	applied, err := NewChangeStates(p.stream).fitting(ctx, lane)
 	if err != nil {
@@ -158,8 +155,8 @@ func (p *Purger) waiting(ctx context.Context, lane *Lane) (first, life uint64, e
 	return first, applied.Incarnation(), err
 }
 
-// keepFrom is the first message a lane needs, given where it stands, the first
-// message whose id it must know, and the first that is history.
+// keepFrom is the first message that a lane needs, given its state, the first message within
+// the duplicate window, and the first within the history.
 func keepFrom(lane *Lane, pos flow.LaneState, known, history uint64) uint64 {
 	keep := history
 	if half := uint64(max(lane.MaxBytes, 0)) / 2; lane.MaxBytes > 0 && lane.Bytes > half {
@@ -169,10 +166,10 @@ func keepFrom(lane *Lane, pos flow.LaneState, known, history uint64) uint64 {
 	return min(keep, known, max(pos.DedupFrom, 1), pos.Done+1)
 }
 
-// FirstSince is the sequence of a lane's first message stored at a time or
-// later; the one after its last when there is none.
+// FirstSince is the sequence of a lane's first message stored at a time or later, or the one
+// after its last.
 func (s *Stream) FirstSince(ctx context.Context, lane int, since time.Time) (uint64, error) {
-	// A reading that begins there knows; it is never read.
+	// A reading that starts there returns it without being read.
 	reading, err := s.js.Read(ctx, LaneName(lane), broker.From{Since: since})
 	if err != nil {
 		return 0, fmt.Errorf("find the message at %v: %w", since, err)
@@ -182,16 +179,16 @@ func (s *Stream) FirstSince(ctx context.Context, lane int, since time.Time) (uin
 	return behind + 1, nil
 }
 
-// Lag is how far storing a lane is behind accepting.
+// Lag is the backlog of a lane.
 type Lag struct {
 	Lane     int
-	Done     uint64 // every message up to here is stored or set aside
+	Done     uint64 // every message up to here is stored or dead-lettered
 	Last     uint64 // the newest message
-	Messages uint64 // waiting
+	Messages uint64 // in the backlog
 	Bytes    uint64 // of those, estimated by the lane's mean message size
 }
 
-// Lag looks up how far storing every lane is behind, and sets the metrics.
+// Lag looks up the backlog of every lane, and sets the metrics.
 func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 	if err := s.Refresh(ctx); err != nil {
 		return nil, err
@@ -212,16 +209,16 @@ func (s *Stream) Lag(ctx context.Context) ([]Lag, error) {
 	return all, nil
 }
 
-// Standing is a lane with its entry as it is written, for people to look at.
+// Standing is a lane with its unchecked lane state, for display.
 type Standing struct {
 	Lane
 	LaneState    flow.LaneState
-	Waiting      uint64 // messages that are not stored yet
+	Waiting      uint64 // messages not stored yet
 	WaitingBytes uint64 // of those, estimated by the lane's mean message size
 }
 
-// Standings looks lanes, their entries and the sources up now. It compares no
-// entry with its lane: the owner of the lane does that.
+// Standings looks up lanes, lane states, and sources now. It does not check states against
+// lanes, which is the owner's task.
 func (s *Stream) Standings(ctx context.Context) ([]Standing, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
@@ -238,7 +235,7 @@ func (s *Stream) Standings(ctx context.Context) ([]Standing, error) {
 		}
 		at := Standing{Lane: lane, LaneState: pos}
 		done := pos.Done
-		if pos.StreamID != "" && pos.StreamID != lane.StreamID() { // nothing of this stream is known to be stored
+		if pos.StreamID != "" && pos.StreamID != lane.StreamID() { // the state is of another stream
 			done = 0
 		}
 		at.Waiting, at.WaitingBytes = waiting(&lane, done)
@@ -247,8 +244,7 @@ func (s *Stream) Standings(ctx context.Context) ([]Standing, error) {
 	return all, nil
 }
 
-// waiting is what of a lane comes after a message: how many messages, and about
-// how many bytes.
+// waiting is the number of messages of a lane after done, and their estimated bytes.
 func waiting(lane *Lane, done uint64) (messages, bytes uint64) {
 	if lane.Last > done {
 		messages = lane.Last - done

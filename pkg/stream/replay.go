@@ -18,16 +18,15 @@ import (
 	"sluice/pkg/record"
 )
 
-// ErrHistoryGone is a replay whose earlier attempt cannot be looked up any
-// more, because the lane was purged since. Whether it was replayed only the
-// warehouse knows.
-var ErrHistoryGone = errors.New("an earlier replay was interrupted, and the lanes do not reach back to it")
+// ErrHistoryGone means that a replay was interrupted and its lanes have been purged since. Only
+// the warehouse can tell whether it was published.
+var ErrHistoryGone = errors.New("an earlier replay was interrupted, and its messages may have been purged")
 
-// ErrDropped is a replay of a dead letter that was dropped.
-var ErrDropped = errors.New("it was dropped before")
+// ErrDropped means that the dead letter was dropped.
+var ErrDropped = errors.New("the dead letter was dropped")
 
-// replayNote says where the lanes ended when a replay began, so that another
-// attempt knows from where to look for it. Clocks have no part in that.
+// replayNote is the ends of the lanes when a replay began: another attempt searches from there.
+// It involves no clocks.
 type replayNote map[int]replayFrom
 
 type replayFrom struct {
@@ -35,15 +34,13 @@ type replayFrom struct {
 	Last   uint64 `json:"last"`   // its last message
 }
 
-// Replay sends a dead letter again, like a request of its source, to the lanes
-// the source has now, and removes it. It is there again once, however often Replay is
-// called and wherever it is interrupted:
+// Replay publishes a dead letter again, as a request of its source, to the source's current
+// lanes, and removes it. It is published once, however often Replay is called or interrupted:
 //
-//	note that it begins → publish under an id of its own → note that it is settled → remove letter and first note
+//	note the start → publish under an id of its own → note the outcome → remove letter and first note
 //
-// Another attempt searches the lanes for the id, from where they ended when the
-// note was written. Of two at the same time the ingester drops one, as it does of
-// any request. Replayed tells that it was known to be there already.
+// Another attempt searches the lanes for the id, from their ends in the note. Of two concurrent
+// ones the ingester drops one, as of any request. Replayed means that it was already published.
 //
 // Errors: those of Publish, ErrHistoryGone and ErrDropped.
 func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (flow.Receipt, error) {
@@ -51,8 +48,8 @@ func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 	if err != nil {
 		return flow.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
 	}
-	// Durable in its lane. A crash here leaves letter and note: the next call
-	// finds it by its id.
+	// Durable in its lane. A crash here leaves letter and note: the next call finds the
+	// message by its id.
 	if err := l.settle(ctx, d, OutcomeReplayed); err != nil {
 		return flow.Receipt{}, fmt.Errorf("replay dead letter %d: %w", d.Number, err)
 	}
@@ -60,7 +57,7 @@ func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 	if err := l.stream.remove(ctx, DeadStream, d.Number); err != nil {
 		return flow.Receipt{}, err
 	}
-	// A crash here leaves a note about nothing, which does no harm.
+	// A crash here leaves an orphaned note, which is harmless.
 	return receipt, l.forget(ctx, d)
 }
 
@@ -86,7 +83,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 			return flow.Receipt{}, err
 		case found && d.Index >= 0:
 			return flow.Receipt{Replayed: true}, nil
-		case found: // of several lanes perhaps, and one or the other has its chunk
+		case found: // perhaps of several lanes, some of which have their chunk
 			return flow.Receipt{}, ErrHistoryGone
 		}
 		return l.publish(ctx, p, id, d)
@@ -96,14 +93,14 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 		return flow.Receipt{}, err
 	}
 	_, err = l.stream.js.Publish(ctx, &nats.Msg{Subject: ReplayPrefix + d.origin, Data: body})
-	if err != nil && !isOneTooMany(err) { // one too many: another process replays it right now
+	if err != nil && !isOneTooMany(err) { // another process replays it concurrently
 		_, _, answer := judge(err, facts{})
 		return flow.Receipt{}, answer
 	}
 	return l.publish(ctx, p, id, d)
 }
 
-// noteEnds is a replayNote of now.
+// noteEnds is a replayNote of the current ends.
 func (s *Stream) noteEnds(ctx context.Context) ([]byte, error) {
 	if err := s.Refresh(ctx); err != nil {
 		return nil, unavailable(err, 2*time.Second)
@@ -115,7 +112,7 @@ func (s *Stream) noteEnds(ctx context.Context) ([]byte, error) {
 	return json.Marshal(ends)
 }
 
-// publish publishes what the letter holds as it was.
+// publish publishes the original of a letter.
 func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d DeadLetter) (flow.Receipt, error) {
 	m := d.Message
 	if m.Topic != RecordTopic(m.Lane) {
@@ -136,8 +133,8 @@ func (l *DeadLetters) publish(ctx context.Context, p *Publisher, id string, d De
 // letterRecords are the records of a dead letter.
 type letterRecords struct{ DeadLetter }
 
-// Cut cuts what was dead-lettered for the lanes of its source. A message that cannot
-// be read goes as it was, to the first of them.
+// Cut cuts the dead-lettered records for the lanes of its source. An unreadable message goes
+// unchanged to the first of them.
 func (l letterRecords) Cut(lanes int) ([]flow.Chunk, error) {
 	m := l.Message
 	asItWas := []flow.Chunk{{Body: m.Body, Encoding: m.Encoding, Records: max(m.Records, 1)}}
@@ -152,7 +149,7 @@ func (l letterRecords) Cut(lanes int) ([]flow.Chunk, error) {
 	if l.Index >= 0 {
 		err = add(0, m.Body)
 	} else {
-		m.Index, m.Records = 0, 0 // its entry may have counted wrong
+		m.Index, m.Records = 0, 0 // its entry may have a wrong count
 		err = record.Each(&m, add)
 	}
 	if err != nil {
@@ -161,11 +158,11 @@ func (l letterRecords) Cut(lanes int) ([]flow.Chunk, error) {
 	var chunks []flow.Chunk
 	for lane, array := range arrays {
 		if counts[lane] > 0 {
-			array[0] = '[' // what a message is
+			array[0] = '[' // a message is an array
 			chunks = append(chunks, flow.Chunk{Body: s2.Encode(nil, append(array, ']')), Encoding: flow.EncodingS2, Records: counts[lane], Lane: lane})
 		}
 	}
-	if len(chunks) == 0 { // a message of no records
+	if len(chunks) == 0 { // a message without records
 		return asItWas, nil
 	}
 	return chunks, nil
@@ -183,13 +180,13 @@ func (l *DeadLetters) forget(ctx context.Context, d DeadLetter) error {
 	return l.stream.remove(ctx, NoteStream, note.Sequence)
 }
 
-// has says whether the lanes have taken anything of a submission since a note was
-// written. A lane that the note does not name is searched from its beginning.
+// has tells whether the lanes hold any part of a submission since a note. A lane missing in the
+// note is searched from its beginning.
 func (s *Stream) has(ctx context.Context, id string, note []byte) (bool, error) {
 	var ends replayNote
 	if len(note) > 0 {
 		if err := json.Unmarshal(note, &ends); err != nil {
-			return false, fmt.Errorf("the note of an earlier replay is damaged: %w", err)
+			return false, fmt.Errorf("the note of an earlier replay is corrupt: %w", err)
 		}
 	}
 	if err := s.Refresh(ctx); err != nil {

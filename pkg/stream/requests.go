@@ -13,34 +13,34 @@ import (
 	"sluice/pkg/flow"
 )
 
-// requestCache remembers the requests that this process has taken, so that a repeat
-// waits for the same batches and stores nothing new, and a key that comes with another
-// body is refused, as long as the lanes hold what was sent (Publisher.repeat). It is
-// bounded, and forgets the oldest first: the ingester drops repeats, over all apis.
+// requestCache remembers recent requests of this process: a repeat waits for the same batches
+// and stores nothing new, and a key reused with another body is refused, as long as the lanes
+// hold what was sent (Publisher.repeat). It is bounded and evicts the oldest: the ingester
+// deduplicates across apis anyway.
 type requestCache struct {
 	clock  func() time.Time
-	window time.Duration // how long a request is remembered at least, while there is room
+	window time.Duration // shortest time to remember a request, within the bound
 
 	mu        sync.Mutex
 	now, past map[[16]byte]*request // by idOf
-	since     time.Time             // when now was begun
+	since     time.Time             // creation of now
 }
 
-// request is one that was taken. It never changes: another one takes its place.
+// request is an immutable entry of the cache
 type request struct {
 	hash    [16]byte // of its content
-	earlier bool     // an earlier attempt at it failed, and may have left some of it in the lanes
-	batches []*batch // that carry it; nil once they are durable
+	earlier bool     // an earlier attempt failed and may have left chunks in the lanes
+	batches []*batch // of its chunks; nil once durable
 	places  []flow.Place
 }
 
 func hashOf(sub *flow.Submission) [16]byte { return xxh3.HashString128(sub.Hash).Bytes() }
 
-// maxRequests is how many requests one of the two maps holds: about 24 MiB both.
+// maxRequests bounds each of the two maps, about 24 MiB together.
 const maxRequests = 1 << 16
 
-// find returns the request of this id, perhaps with another body, when it is durable or
-// on its way; otherwise nil.
+// find returns the request of this id, perhaps with another body, if it is durable or in flight;
+// otherwise nil.
 func (c *requestCache) find(sub *flow.Submission) *request {
 	if sub.Unique {
 		return nil
@@ -53,9 +53,9 @@ func (c *requestCache) find(sub *flow.Submission) *request {
 	return nil
 }
 
-// take remembers a request with the batches that add puts it into, unless another
-// call has taken it meanwhile: then known says so. The lock is held over add, so that
-// of two calls with the same request one adds it and the other finds its batches.
+// take caches a request with the batches that add puts it into, unless another call already did
+// (known). The lock is held during add, so that of two equal calls one adds and the other finds
+// its batches.
 func (c *requestCache) take(sub *flow.Submission, add func() ([]*batch, error)) (taken *request, known bool, err error) {
 	if sub.Unique {
 		batches, err := add()
@@ -78,11 +78,11 @@ func (c *requestCache) take(sub *flow.Submission, add func() ([]*batch, error)) 
 	return taken, false, nil
 }
 
-// finish notes the outcome of a request. A key under which certainly nothing was sent
-// is free again.
+// finish records the outcome of a request. A key under which nothing was sent for certain is
+// free again.
 func (c *requestCache) finish(sub *flow.Submission, r *request, places []flow.Place, some bool, err error) {
 	switch {
-	case len(r.batches) == 0 || sub.Unique: // noted already, or never remembered
+	case len(r.batches) == 0 || sub.Unique: // already recorded, or never cached
 	case err == nil:
 		c.replace(sub, r, &request{hash: r.hash, places: places})
 	case !some && !r.earlier && !errors.Is(err, flow.ErrUnavailable):
@@ -90,8 +90,7 @@ func (c *requestCache) finish(sub *flow.Submission, r *request, places []flow.Pl
 	}
 }
 
-// replace puts another request into the place of one, or none, unless another call has
-// done so meanwhile.
+// replace replaces a request by another, or by none, unless another call already did.
 func (c *requestCache) replace(sub *flow.Submission, r, next *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +114,7 @@ func (c *requestCache) get(sub *flow.Submission) *request {
 	return c.past[id]
 }
 
-// idOf is what a request is known by: its source, its subject, and its id, hashed.
+// idOf is the cache key of a request: the hash of source, subject, and id.
 func idOf(sub *flow.Submission) [16]byte {
 	b := make([]byte, 0, 256)
 	for _, part := range [...]string{sub.Source, sub.Subject, sub.ID} {
@@ -124,8 +123,7 @@ func idOf(sub *flow.Submission) [16]byte {
 	return xxh3.Hash128(b).Bytes()
 }
 
-// failed says whether a batch of the request has failed, so that it must be sent
-// again.
+// failed tells whether a batch of the request has failed, so that it must be sent again.
 func (r *request) failed() bool {
 	for _, b := range r.batches {
 		select {
@@ -139,8 +137,7 @@ func (r *request) failed() bool {
 	return false
 }
 
-// wait waits for every batch of the request, or until ctx ends. some says that one
-// of them is durable.
+// wait waits for all batches of the request, or until ctx ends. some: at least one is durable.
 func (r *request) wait(ctx context.Context) (places []flow.Place, some bool, err error) {
 	places = r.places
 	for _, b := range r.batches {
@@ -155,8 +152,7 @@ func (r *request) wait(ctx context.Context) (places []flow.Place, some bool, err
 	return places, some, err
 }
 
-// wait waits for the outcome of a batch. When ctx ends before, the batch is on its
-// way or will be: it may become durable yet.
+// wait waits for the outcome of a batch. If ctx ends before, the batch may still become durable.
 func (b *batch) wait(ctx context.Context) error {
 	select {
 	case <-b.done:
@@ -171,8 +167,8 @@ func (b *batch) wait(ctx context.Context) error {
 	}
 }
 
-// worse says whether err should be reported rather than other: that the request
-// can never be stored, or that it is not known whether it is.
+// worse tells whether to report err rather than other: a request that can never be stored
+// comes first, then an unknown outcome.
 func worse(err, other error) bool {
 	if err == nil || other == nil {
 		return err != nil

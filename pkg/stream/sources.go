@@ -18,41 +18,40 @@ import (
 	"sluice/pkg/broker"
 )
 
-// Source is an engine and the list of its lanes. A record that is sent again must
-// find the lane that had it before, because each lane deduplicates by itself what it
-// has stored. So the list is written once, when the source is first seen, and changes
-// only by Spread.
+// Source is an engine and its lane list. A resent record must reach the lane that had it
+// before, since each lane deduplicates only what it stored. So the list is written once, when
+// the source is first seen, and changes only by Spread.
 type Source struct {
-	Name     string `json:"source"`         // as the tokens say
+	Name     string `json:"source"`         // from tokens
 	Lanes    []int  `json:"lanes"`          // list[partition mod length], list[hash of the id mod length], or the first
 	Revision uint64 `json:"revision"`       // of the list, raised by every write; the first is a time in ms
-	Move     []int  `json:"move,omitempty"` // the list it is being moved to: its posts are refused meanwhile
+	Move     []int  `json:"move,omitempty"` // the new list during a move: posts are refused meanwhile
 
 	entry uint64 // revision of its entry in the bucket
 }
 
-// usable is flow.ErrHeld while no record of the source can be routed.
+// usable is flow.ErrHeld while the source's records cannot be routed.
 func (s *Source) usable() error {
 	switch {
 	case len(s.Lanes) == 0:
-		return held(10*time.Second, "%q has a damaged entry", s.Name)
+		return held(10*time.Second, "%q has a corrupt entry", s.Name)
 	case s.Move != nil:
 		return held(10*time.Second, "%q is being moved to lanes %v", s.Name, s.Move)
 	}
 	return nil
 }
 
-// sourceKey names a source in its bucket, whatever characters it has.
+// sourceKey is the key of a source in its bucket.
 func sourceKey(name string) string { return "s" + base64.RawURLEncoding.EncodeToString([]byte(name)) }
 
-// sourceState tells whether the bucket of sources has changed.
+// sourceState identifies a state of the bucket of sources.
 type sourceState struct {
 	created time.Time
 	last    uint64
 }
 
-// lookUpSources looks up every source. What is known already is not read again:
-// mostly one question tells that nothing has changed.
+// lookUpSources looks up all sources. It reads only what changed since old; usually one request
+// shows that nothing has.
 func (s *Stream) lookUpSources(ctx context.Context, old *view) (map[string]*Source, sourceState, error) {
 	name := "KV_" + SourceBucket
 	info, err := s.js.Info(ctx, name, "")
@@ -63,8 +62,8 @@ func (s *Stream) lookUpSources(ctx context.Context, old *view) (map[string]*Sour
 	known, from := map[string]*Source{}, uint64(1)
 	switch {
 	case old == nil || !old.sourcesAt.created.Equal(now.created) || now.last < old.sourcesAt.last:
-		// All of them: nothing is known yet, or the bucket was made again or set
-		// back, as by a backup.
+		// All of them: the first look-up, or the bucket was recreated or set back, as
+		// by a restore.
 	case now.last == old.sourcesAt.last:
 		return old.sources, now, nil
 	default:
@@ -79,32 +78,32 @@ func (s *Stream) lookUpSources(ctx context.Context, old *view) (map[string]*Sour
 	return known, now, nil
 }
 
-// learn takes over one entry. A damaged one stops its source and no other.
+// learn adds one entry. A corrupt one affects only its source.
 func (s *Stream) learn(known map[string]*Source, msg broker.Message) {
 	key := strings.TrimPrefix(msg.Subject, "$KV."+SourceBucket+".s")
 	name, err := base64.RawURLEncoding.DecodeString(key)
 	if err != nil {
-		s.log.Error("an entry in the bucket of sources names none", "key", key)
+		s.log.Error("invalid key in the bucket of sources", "key", key)
 		return
 	}
-	if first(msg.Header, headerKVOperation) != "" { // deleted by hand: the next record begins anew
+	if first(msg.Header, headerKVOperation) != "" { // deleted by hand: the next record creates it
 		delete(known, string(name))
 		return
 	}
 	source := &Source{entry: msg.Seq}
 	if err := json.Unmarshal(msg.Data, source); err != nil || len(source.Lanes) == 0 {
-		s.log.Error("the entry of a source is damaged: its posts are refused until it is fixed", "source", string(name), "error", err)
+		s.log.Error("the entry of a source is corrupt: its posts are refused until it is fixed", "source", string(name), "error", err)
 		source = &Source{entry: msg.Seq}
 	}
 	source.Name = string(name)
 	known[source.Name] = source
 }
 
-// meet gives a source that is first seen its lanes: all that are known. Of two
-// processes that meet it at once, one is first; the other's next look-up finds it.
+// meet gives a new source its lanes: all known ones. Of two concurrent processes one is first;
+// the other finds it at its next look-up.
 func (s *Stream) meet(ctx context.Context, name string, lanes []*Lane) error {
-	// A time: above every earlier list of the source, whose bucket was lost, and above
-	// the move markers for it.
+	// A time: above every earlier list of the source whose bucket was lost, and above its
+	// move markers.
 	source := Source{Name: name, Revision: uint64(time.Now().UnixMilli())}
 	for _, lane := range lanes {
 		source.Lanes = append(source.Lanes, lane.Number)
@@ -116,17 +115,16 @@ func (s *Stream) meet(ctx context.Context, name string, lanes []*Lane) error {
 	_, err = s.sources.Create(ctx, sourceKey(name), value)
 	switch {
 	case err == nil:
-		s.log.Info("a source is seen for the first time", "source", name, "lanes", source.Lanes)
+		s.log.Info("new source", "source", name, "lanes", source.Lanes)
 		return nil
 	case errors.Is(err, jetstream.ErrKeyExists), isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3):
 		return nil
 	}
-	return fmt.Errorf("give source %q its lanes: %w", name, err)
+	return fmt.Errorf("assign lanes to source %q: %w", name, err)
 }
 
-// lookUpRoute returns a source with the lanes there are. It looks again where the last
-// look-up may be older than the source or a lane of it, and meets a source that was
-// never seen.
+// lookUpRoute returns a source and the known lanes. It looks up again if the last look-up may be
+// older than the source or one of its lanes, and adds a new source.
 func (s *Stream) lookUpRoute(ctx context.Context, name string) (*Source, *view, error) {
 	v, err := s.routable(ctx)
 	for look := 1; err == nil; look++ {
@@ -138,7 +136,7 @@ func (s *Stream) lookUpRoute(ctx context.Context, name string) (*Source, *view, 
 		case source != nil:
 			return nil, nil, held(10*time.Second, "%q: one of its lanes %v is missing", name, source.Lanes)
 		case look > 2:
-			return nil, nil, fmt.Errorf("%w: source %q is not there yet", errStale, name)
+			return nil, nil, fmt.Errorf("%w: source %q is not visible yet", errStale, name)
 		default:
 			asking, done := s.link.attempt(ctx, patience)
 			err = lossCause(asking, s.meet(asking, name, v.lanes))
@@ -146,15 +144,14 @@ func (s *Stream) lookUpRoute(ctx context.Context, name string) (*Source, *view, 
 			if err != nil {
 				return nil, nil, fmt.Errorf("%w: %w", errStale, err)
 			}
-			// Met. A crash here leaves a source without records.
+			// Written. A crash here leaves a source without records.
 		}
 		v, err = s.lookNow(ctx)
 	}
 	return nil, nil, err
 }
 
-// source reads the entry of a source from its leader; found is false when it
-// was never seen.
+// source reads the entry of a source from its leader; found is false if it was never seen.
 func (s *Stream) source(ctx context.Context, name string) (source Source, found bool, err error) {
 	entry, err := s.sources.Get(ctx, sourceKey(name))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -164,21 +161,19 @@ func (s *Stream) source(ctx context.Context, name string) (source Source, found 
 		return Source{}, false, unavailable(fmt.Errorf("read the lanes of source %q: %w", name, err), 2*time.Second)
 	}
 	if err := json.Unmarshal(entry.Value(), &source); err != nil {
-		return Source{}, false, fmt.Errorf("the entry %s of source %q is damaged: %w", entry.Key(), name, err)
+		return Source{}, false, fmt.Errorf("the entry %s of source %q is corrupt: %w", entry.Key(), name, err)
 	}
 	source.entry = entry.Revision()
 	return source, true, nil
 }
 
-// Revision is that of the list of a source's lanes, as the leader of the bucket has it;
-// 0 when the source has none.
+// Revision is the revision of a source's lane list, from the bucket's leader; 0 if none.
 func (s *Stream) Revision(ctx context.Context, name string) (uint64, error) {
 	source, _, err := s.source(ctx, name)
 	return source.Revision, err
 }
 
-// swapSource writes an entry, with the next revision of its list, unless another
-// process has written it since it was read.
+// swapSource writes an entry with the next revision of its list, by compare-and-swap.
 func (s *Stream) swapSource(ctx context.Context, next Source) (Source, error) {
 	next.Revision++
 	value, err := json.Marshal(next)
@@ -191,17 +186,17 @@ func (s *Stream) swapSource(ctx context.Context, next Source) (Source, error) {
 		next.entry = written
 		return next, nil
 	case isCode(err, codeWrongLastSequence, codeWrongLastSequenceR3):
-		// It may have been this very write, in an attempt whose answer was lost.
+		// It may be this very write, whose answer was lost.
 		if entry, err := s.sources.Get(ctx, sourceKey(next.Name)); err == nil && entry.Revision() > next.entry && bytes.Equal(entry.Value(), value) {
 			next.entry = entry.Revision()
 			return next, nil
 		}
-		return Source{}, fmt.Errorf("the lanes of source %q were written by another process meanwhile", next.Name)
+		return Source{}, fmt.Errorf("the lanes of source %q were changed concurrently by another process", next.Name)
 	}
 	return Source{}, unavailable(fmt.Errorf("write the lanes of source %q: %w", next.Name, err), 2*time.Second)
 }
 
-// Sources are the sources as they were looked up last, by name.
+// Sources are the sources at the last look-up, by name.
 func (s *Stream) Sources() []Source {
 	var list []Source
 	for _, source := range s.view.Load().sources {

@@ -15,44 +15,40 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Spreading says where a source is to go.
+// Spreading is a move of a source to other lanes.
 type Spreading struct {
 	Source string
-	Lanes  []int                // its new list; the first lane stays the first
-	Say    func(string, ...any) // called with each step; default none
+	Lanes  []int                // its new list, with the same first lane
+	Say    func(string, ...any) // reports each step; default none
 }
 
 const (
-	// spreadLook is how often a lane is read until it is stored past its move
-	// marker.
+	// spreadLook is the interval of reading a lane until its move marker is stored.
 	spreadLook = 100 * time.Millisecond
 
-	// spreadAttempt is how long one call to NATS may take before it is repeated:
-	// its connection may be gone.
+	// spreadAttempt bounds one call to NATS, whose connection may be lost.
 	spreadAttempt = 5 * time.Second
 
-	// undoLimit is how long the end of an attempt may take.
+	// undoLimit bounds the undo of a failed attempt.
 	undoLimit = 30 * time.Second
 )
 
-// Spread moves a source to other lanes. Each lane deduplicates only what it has
-// stored itself, so whatever was sent before must be stored before anything goes
-// another way:
+// Spread moves a source to other lanes. Each lane deduplicates only what it stored itself, so all
+// earlier records must be stored before new ones use other lanes:
 //
 //	write the move into the list → wait until no api sends by the old list → move markers → wait until they are stored → write the new list
 //
-// From the first write to the last its posts are refused with flow.ErrHeld. When ctx
-// ends before, or something fails, the move is taken back and the source stays where
-// it is. A crash leaves the move: Spread again begins anew, to the same lanes or to
-// others, and Stay takes it back. The first lane stays: records without an identity
-// of their own go there, and a lane remembers their requests by itself.
+// Meanwhile its posts are refused with flow.ErrHeld. If ctx ends or a step fails, the move is
+// undone. A crash leaves the move: Spread starts over, to the same or other lanes, and Stay
+// undoes it. The first lane stays: records without a deduplication key go there, and each lane
+// remembers their requests by itself.
 func (s *Stream) Spread(ctx context.Context, to Spreading) error {
 	if to.Say == nil {
 		to.Say = func(string, ...any) {}
 	}
 	var source Source
 	err := s.insist(ctx, func(ctx context.Context) (err error) {
-		source, err = s.beginMove(ctx, to) // one whose answer was lost is found
+		source, err = s.beginMove(ctx, to) // finds one whose answer was lost
 		return err
 	})
 	if err != nil || source.Move == nil {
@@ -64,14 +60,14 @@ func (s *Stream) Spread(ctx context.Context, to Spreading) error {
 	return nil
 }
 
-// beginMove writes the move into the list, unless the source is where it should be.
+// beginMove writes the move into the list, unless the source already has these lanes.
 func (s *Stream) beginMove(ctx context.Context, to Spreading) (Source, error) {
 	if err := s.Refresh(ctx); err != nil {
 		return Source{}, err
 	}
 	for i, lane := range to.Lanes {
 		if _, ok := s.view.Load().lane(lane); !ok {
-			return Source{}, fmt.Errorf("there is no lane %d", lane)
+			return Source{}, fmt.Errorf("lane %d does not exist", lane)
 		}
 		if slices.Contains(to.Lanes[:i], lane) {
 			return Source{}, fmt.Errorf("lane %d is named twice", lane)
@@ -82,34 +78,34 @@ func (s *Stream) beginMove(ctx context.Context, to Spreading) (Source, error) {
 	case err != nil:
 		return Source{}, err
 	case !found:
-		return Source{}, fmt.Errorf("source %q has not been seen yet: its first record gives it all lanes there are", to.Source)
+		return Source{}, fmt.Errorf("source %q does not exist yet: its first record assigns all lanes", to.Source)
 	case len(to.Lanes) == 0:
-		return Source{}, errors.New("a source needs a lane")
+		return Source{}, errors.New("no lanes are given")
 	case len(source.Lanes) > 0 && to.Lanes[0] != source.Lanes[0]:
-		return Source{}, fmt.Errorf("lane %d must stay the first lane of source %q: records without an identity of their own go there", source.Lanes[0], to.Source)
+		return Source{}, fmt.Errorf("lane %d must stay the first lane of source %q: records without a deduplication key go there", source.Lanes[0], to.Source)
 	case source.Move == nil && slices.Equal(source.Lanes, to.Lanes):
 		to.Say("source %q has lanes %v already", to.Source, to.Lanes)
 		return source, nil
 	case source.Move != nil:
-		to.Say("an earlier move of source %q was interrupted: beginning anew", to.Source)
+		to.Say("an earlier move of source %q was interrupted; starting over", to.Source)
 	}
 	source.Move = to.Lanes
 	return s.swapSource(ctx, source)
 }
 
-// move moves a source once the move is in its list.
+// move completes a move that is in the list.
 func (s *Stream) move(ctx context.Context, source Source, say func(string, ...any)) error {
-	// Written. An api that has looked the source up before may act on that for a while.
-	// What it has sent and lands behind the marker is void, and it does not answer OK.
+	// Written. An api may use an older look-up for a while. What it sends after the
+	// marker is void, and it does not answer OK.
 	wait := s.cfg.Fresh + attemptLimit + time.Second
-	say("records of source %q are refused from now on; waiting %v until no api sends to lanes %v any more", source.Name, wait, source.Lanes)
+	say("refusing records of source %q; waiting %v until no api sends to lanes %v", source.Name, wait, source.Lanes)
 	if !sleep(ctx, wait) {
 		return fmt.Errorf("wait until no api sends to the old lanes: %w", ctx.Err())
 	}
 	for _, lane := range source.Lanes {
 		var marker uint64
 		err := s.insist(ctx, func(ctx context.Context) (err error) {
-			marker, err = s.putMarker(ctx, lane, source) // two say no more than one
+			marker, err = s.putMarker(ctx, lane, source) // duplicates are harmless
 			return err
 		})
 		if err != nil {
@@ -120,7 +116,7 @@ func (s *Stream) move(ctx context.Context, source Source, say func(string, ...an
 			return fmt.Errorf("wait until lane %d is stored up to message %d: %w", lane, marker, err)
 		}
 	}
-	// All of the source is stored. A crash here leaves the move in the list.
+	// All records of the source are stored. A crash here leaves the move in the list.
 	source.Lanes, source.Move = source.Move, nil
 	if err := s.insist(ctx, func(ctx context.Context) error {
 		_, err := s.swapSource(ctx, source)
@@ -128,14 +124,14 @@ func (s *Stream) move(ctx context.Context, source Source, say func(string, ...an
 	}); err != nil {
 		return err
 	}
-	say("records of source %q go to lanes %v", source.Name, source.Lanes)
+	say("records of source %q now go to lanes %v", source.Name, source.Lanes)
 	return nil
 }
 
-// putMarker puts a move marker into a lane: behind it requests of the source that were
-// routed by an older list are void, also those that land there much later.
+// putMarker appends a move marker to a lane: after it, requests of the source routed by an older
+// list are void, even if they arrive much later.
 func (s *Stream) putMarker(ctx context.Context, lane int, source Source) (uint64, error) {
-	body, err := json.Marshal(source) // for people
+	body, err := json.Marshal(source) // for display
 	if err != nil {
 		return 0, err
 	}
@@ -144,7 +140,7 @@ func (s *Stream) putMarker(ctx context.Context, lane int, source Source) (uint64
 	}})
 	if err != nil {
 		_, _, answer := judge(err, facts{})
-		return 0, fmt.Errorf("put a move marker into lane %d: %w", lane, answer)
+		return 0, fmt.Errorf("append a move marker to lane %d: %w", lane, answer)
 	}
 	return ack.Sequence, nil
 }
@@ -164,7 +160,7 @@ func (s *Stream) storedUpTo(ctx context.Context, number int, seq uint64) error {
 		case err != nil:
 			return err
 		case lane.Last < seq:
-			return fmt.Errorf("the lane ends at %d by now: it was made again", lane.Last)
+			return fmt.Errorf("the lane now ends at %d: it was recreated", lane.Last)
 		case at.Done >= seq:
 			return nil
 		case !sleep(ctx, spreadLook):
@@ -173,8 +169,8 @@ func (s *Stream) storedUpTo(ctx context.Context, number int, seq uint64) error {
 	}
 }
 
-// insist repeats a call to NATS until it is answered or ctx ends, each time for a
-// while: a call whose connection is lost is never answered.
+// insist repeats a call to NATS until it is answered or ctx ends, with a limit per attempt: after
+// a lost connection no answer arrives.
 func (s *Stream) insist(ctx context.Context, call func(context.Context) error) error {
 	for {
 		limited, cancel := context.WithTimeout(ctx, spreadAttempt)
@@ -189,7 +185,7 @@ func (s *Stream) insist(ctx context.Context, call func(context.Context) error) e
 	}
 }
 
-// takeBack takes a move out of the list.
+// takeBack removes a move from the list.
 func (s *Stream) takeBack(ctx context.Context, source Source) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
@@ -199,14 +195,14 @@ func (s *Stream) takeBack(ctx context.Context, source Source) error {
 		return err
 	}); err != nil {
 		if now, found, asked := s.source(ctx, source.Name); asked == nil && found && now.Move == nil {
-			return nil // another process was quicker, or the end of this attempt was written though its answer was lost
+			return nil // another process changed it, or the final write succeeded although its answer was lost
 		}
-		return fmt.Errorf("source %q is still being moved, and its records are refused until it is moved or told to stay: %w", source.Name, err)
+		return fmt.Errorf("the move of source %q is not undone, and its records are refused: repeat sluice lanes spread, or undo it with --stay: %w", source.Name, err)
 	}
 	return nil
 }
 
-// Stay takes back a move that was interrupted.
+// Stay undoes an interrupted move.
 func (s *Stream) Stay(ctx context.Context, name string) error {
 	var source Source
 	var found bool
@@ -220,8 +216,8 @@ func (s *Stream) Stay(ctx context.Context, name string) error {
 	return s.takeBack(ctx, source)
 }
 
-// MoveMarkers are when move markers were put into the lanes, in order: from there on
-// the records of a source are in other lanes.
+// MoveMarkers are the times of the move markers in the lanes, in order: after them the records of
+// a source are in other lanes.
 func (s *Stream) MoveMarkers(ctx context.Context) (all []time.Time, err error) {
 	for _, lane := range s.LaneNumbers() {
 		state, err := s.state(ctx, lane)

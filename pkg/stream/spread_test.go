@@ -275,11 +275,11 @@ func TestASpreadThatCanNotBe(t *testing.T) {
 		to   stream.Spreading
 		want string
 	}{
-		"a source that was never seen": {stream.Spreading{Source: "x", Lanes: []int{0}}, "not been seen"},
-		"a lane there is not":          {stream.Spreading{Source: "cluster-a", Lanes: []int{0, 7}}, "no lane 7"},
+		"a source that was never seen": {stream.Spreading{Source: "x", Lanes: []int{0}}, "does not exist yet"},
+		"a lane there is not":          {stream.Spreading{Source: "cluster-a", Lanes: []int{0, 7}}, "lane 7 does not exist"},
 		"a lane twice":                 {stream.Spreading{Source: "cluster-a", Lanes: []int{1, 1}}, "named twice"},
 		"another first lane":           {stream.Spreading{Source: "cluster-a", Lanes: []int{1, 0}}, "lane 0 must stay the first lane"},
-		"no lane":                      {stream.Spreading{Source: "cluster-a"}, "needs a lane"},
+		"no lane":                      {stream.Spreading{Source: "cluster-a"}, "no lanes are given"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := w.Spread(t.Context(), c.to); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -13,36 +13,35 @@ import (
 )
 
 const (
-	// lookEvery is how often the lane state of a lane is read while requests wait for
-	// it, however many do.
+	// lookEvery is the interval of reading a lane state that requests wait for, shared by
+	// all of them.
 	lookEvery = 25 * time.Millisecond
 
 	// lookAgain is the pause after NATS did not answer.
 	lookAgain = 250 * time.Millisecond
 )
 
-// waits are the lane states that requests wait for, each read once for all of them.
+// waits shares lane states among waiting requests.
 type waits struct {
 	mu    sync.Mutex
 	lanes map[int]*seen
 }
 
-// seen is a lane state as it was read last.
+// seen is the last reading of a lane state.
 type seen struct {
-	turn    chan struct{} // holds one while it is being read; guards the rest
-	at      time.Time     // when that began
+	turn    chan struct{} // held while it is being read; guards the rest
+	at      time.Time     // start of the reading
 	pos     flow.LaneState
 	checked bool // against the lane, with the result
 	fits    error
 }
 
-// errGone says that a message will never be stored.
-var errGone = errors.New("the lane does not hold the message any more")
+// errGone means that a message will never be stored.
+var errGone = errors.New("the lane no longer holds the message")
 
-// WaitStored returns nil once the messages at these places can be queried, or are
-// dead-lettered. It waits as long as ctx allows, also for an ingester or a NATS that
-// is away, and returns its error then. It returns another error at once when one of
-// them will never be stored: it is void, or the lane was set back.
+// WaitStored returns nil once the messages at these places are queryable or dead-lettered. It
+// waits until ctx ends, even without an ingester or NATS, and then returns its error. It fails at
+// once if one of them will never be stored: it is void, or the lane was set back.
 func (s *Stream) WaitStored(ctx context.Context, places []flow.Place) error {
 	if err := s.ready(); err != nil {
 		return err
@@ -66,8 +65,8 @@ func (s *Stream) WaitStored(ctx context.Context, places []flow.Place) error {
 	return nil
 }
 
-// waitUntil asks until the answer is true, ctx ends, or an error does not pass. What an
-// answer rests on must be read after since.
+// waitUntil repeats is until it is true, ctx ends, or it fails permanently. An answer must be
+// based on reads after since.
 func (s *Stream) waitUntil(ctx context.Context, is func(ctx context.Context, since time.Time) (bool, error)) error {
 	for ctx.Err() == nil {
 		asking, done := s.link.attempt(ctx, attemptLimit)
@@ -85,9 +84,9 @@ func (s *Stream) waitUntil(ctx context.Context, is func(ctx context.Context, sin
 	return ctx.Err()
 }
 
-// reached tells whether the checkpoint has reached a place: in the same stream and
-// incarnation, and not beyond the lane itself, which may have been set back to a time
-// before its checkpoint. Then moves are the move markers up to there.
+// reached tells whether the checkpoint has passed a place: in the same stream and incarnation,
+// and not beyond the lane's end, which may have been set back before its checkpoint. moves are
+// then the move markers up to there.
 func (s *Stream) reached(ctx context.Context, place flow.Place, since time.Time) (moves []flow.Move, is bool, err error) {
 	w := s.waits.of(place.Lane)
 	select {
@@ -96,7 +95,7 @@ func (s *Stream) reached(ctx context.Context, place flow.Place, since time.Time)
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	}
-	if w.at.Before(since) { // the others wait for their turn meanwhile
+	if w.at.Before(since) { // others wait for the turn
 		if !sleep(ctx, time.Until(w.at.Add(lookEvery))) {
 			return nil, false, ctx.Err()
 		}
@@ -118,7 +117,7 @@ func (s *Stream) reached(ctx context.Context, place flow.Place, since time.Time)
 		if lane.StreamID() == w.pos.StreamID {
 			err = NewLaneStates(s).check(ctx, lane, w.pos)
 		} else {
-			err = gap("lane %d was made again", lane.Number)
+			err = gap("lane %d was recreated", lane.Number)
 		}
 		if err != nil && !errors.Is(err, flow.ErrGap) {
 			return nil, false, err
@@ -128,19 +127,19 @@ func (s *Stream) reached(ctx context.Context, place flow.Place, since time.Time)
 	return w.pos.Moves, w.fits == nil, w.fits
 }
 
-// counts is nil if the message at a place is the one that was sent, and the ingester has
-// not skipped it: errGone, or errVoid.
+// counts is nil if the message at a place is the one sent and not skipped by the ingester, else
+// errGone or errVoid.
 func (s *Stream) counts(ctx context.Context, place flow.Place, moves []flow.Move) error {
 	msg, err := s.message(ctx, place.Lane, place.Seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && first(msg.Header, headerID) != place.ID {
 		return fmt.Errorf("message %d of lane %d: %w", place.Seq, place.Lane, errGone)
 	}
 	if err != nil {
-		return unavailable(fmt.Errorf("look at message %d of lane %d: %w", place.Seq, place.Lane, err), time.Second)
+		return unavailable(fmt.Errorf("read message %d of lane %d: %w", place.Seq, place.Lane, err), time.Second)
 	}
 	e := readEntry(place.Lane, place.Seq, msg.Time, msg.Subject, msg.Header, msg.Data)
 	void, err := s.late(ctx, &e)
-	for i := range e.Messages { // of several requests it is not known which one waits
+	for i := range e.Messages { // it is unknown which of several requests waits
 		_, moved := flow.MovedBy(moves, &e.Messages[i])
 		void = void || moved
 	}
@@ -150,29 +149,29 @@ func (s *Stream) counts(ctx context.Context, place flow.Place, moves []flow.Move
 	return err
 }
 
-// late tells whether an entry landed too far behind the log end that its api knew.
+// late tells whether an entry landed too far after its log end.
 func (s *Stream) late(ctx context.Context, e *flow.Entry) (bool, error) {
 	switch {
 	case e.Patience == 0:
 		return false, nil
 	case e.LogEnd >= e.Seq:
 		return true, nil
-	case e.Seq-e.LogEnd-1 <= uint64(e.Patience/flow.MaxStep): // it cannot be
+	case e.Seq-e.LogEnd-1 <= uint64(e.Patience/flow.MaxStep): // impossible by the number of messages
 		return false, nil
 	}
 	age, err := s.age(ctx, e.Lane, e.LogEnd+1, e.Seq)
 	return age > e.Patience, err
 }
 
-// Ends are the last messages of a source's lanes, so that WaitStored waits for all
-// that it has published so far.
+// Ends are the last messages of a source's lanes, so that WaitStored covers all of its earlier
+// records.
 func (s *Stream) Ends(ctx context.Context, source string) (ends []flow.Place, err error) {
 	if err := s.ready(); err != nil {
 		return nil, err
 	}
 	known := s.view.Load().sources[source]
 	if known == nil {
-		return nil, nil // it has published nothing
+		return nil, nil // no records yet
 	}
 	for _, number := range known.Lanes {
 		lane, err := s.state(ctx, number)

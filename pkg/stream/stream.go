@@ -1,37 +1,36 @@
-// Package stream keeps records in NATS JetStream from the moment they are
-// accepted until they are stored, and keeps the checkpoint of each lane.
+// Package stream keeps records in NATS JetStream until they are stored, and the checkpoint of each
+// lane.
 //
 //	Publish ──▶ lane FLOW_n ──▶ Reader ──▶ (the ingester)
 //	               ▲    │                      │
 //	        Purger ┘    └─ Lag     LaneStates, DeadLetters
 //
-// A lane is one JetStream stream: one log, one writer thread in the server,
-// one reader at a time. A record always goes to the same lane of its source's
-// list, because each lane deduplicates only what it has stored itself.
+// A lane is one JetStream stream: one log, one writer thread in the server, one reader. A record
+// always goes to the same lane of its source's list, since each lane deduplicates only what it
+// stored itself.
 //
-// What happens in Publish:
+// Life of a Publish:
 //
-//  1. The source's list of lanes is looked up, and the records are cut for it.
-//  2. The chunks are copied into the last batch of each lane's queue, which is open
-//     while the batch before is in flight. No request waits for company.
-//  3. When its turn comes the batch is closed, and goes out as one message with one
-//     sync to disk. After an unknown outcome the same bytes go out again under the
-//     same id to the same lane.
-//  4. The sender sets the outcome once; every call that has a chunk in the batch
-//     returns, and so does a repeat that came meanwhile.
+//  1. Look up the source's lane list and cut the records for it.
+//  2. Copy the chunks into the last batch of each lane's queue, which is open while the batch
+//     before is in flight. No request waits for others.
+//  3. Close the batch and send it as one message with one sync to disk. After an unknown
+//     outcome the same bytes are sent again, under the same id, to the same lane.
+//  4. The sender sets the outcome once; every call with a chunk in the batch returns, and so
+//     does a concurrent repeat.
 //
-// Where what is:
+// Files:
 //
-//	stream.go       opening everything         config.go     sizes, names, rights, settings of streams
-//	lanes.go        the lanes there are        sources.go    the list of lanes of each source
+//	stream.go       opening everything         config.go     sizes, names, permissions, stream settings
+//	lanes.go        look-up of lanes           sources.go    the lane list of each source
 //	publisher.go    Publish                    spread.go     moves of sources to other lanes
 //	requests.go     repeats at this api        batcher.go    many requests in one entry
 //	judge.go        attempts and their errors  link.go       the connection
-//	reader.go       reading back               scan.go       reading once, headers, one entry
-//	lanestates.go   states of lanes, holds     stored.go     waiting until records are stored
-//	purger.go       lag, and what may go       forgets.go    orders to forget instances
-//	monitors.go     what the servers show
-//	changes.go      users and dataset fields   deadletters.go, deadroom.go, replay.go  what cannot be stored
+//	reader.go       reading in order           scan.go       one-time reads, headers, one entry
+//	lanestates.go   lane states                stored.go     waiting until records are stored
+//	purger.go       backlog and purges         forgets.go    orders to forget instances
+//	monitors.go     health of the servers      holds.go      holds and pins
+//	changes.go      users and dataset fields   deadletters.go, deadroom.go, replay.go  dead letters
 package stream
 
 import (
@@ -51,8 +50,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Stream is the lanes, the dead letters and the buckets of one installation.
-// Everything else of this package works on one.
+// Stream is the lanes, dead letters, and buckets of one installation, the base of this package.
 type Stream struct {
 	js   broker.Broker
 	cfg  Config
@@ -65,21 +63,20 @@ type Stream struct {
 	leases      broker.KeyValue
 	states      broker.KeyValue
 
-	view    atomic.Pointer[view]   // what was looked up last
+	view    atomic.Pointer[view]   // the last look-up
 	refresh turn                   // one look-up at a time
 	room    *deadRoom              // shared by all Streams of this process
 	waits   waits                  // for callers that wait until records are stored
-	behind  sync.Map               // since when a lane ends before what was read from it, by number
+	behind  sync.Map               // since when a lane ends before what was read from it
 	trouble atomic.Pointer[string] // why a server of Config.Monitors cannot write, in its words
 	settle  time.Duration          // settleTime
 	silence time.Duration          // readSilence
 
 	opening turn          // one Open at a time
-	opened  chan struct{} // closed once all of the above is there
+	opened  chan struct{} // closed once open
 }
 
-// New prepares a Stream; Run, or Open, opens it. Until it is open nothing can be
-// published or asked: the answer is flow.ErrUnavailable.
+// New makes a Stream; Run or Open opens it. Before that all calls fail with flow.ErrUnavailable.
 func New(nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Stream, error) {
 	js, err := broker.OverNATS(nc)
 	if err != nil {
@@ -93,8 +90,7 @@ func NewOver(js broker.Broker, cfg Config, log *slog.Logger, reg prometheus.Regi
 	return newStream(js, cfg.withDefaults(), log, newMetrics(reg))
 }
 
-// Over prepares another Stream, over a connection of its own, that counts together
-// with s.
+// Over makes another Stream with its own connection and the metrics of s.
 func (s *Stream) Over(nc *nats.Conn) (*Stream, error) {
 	js, err := broker.OverNATS(nc)
 	if err != nil {
@@ -116,8 +112,8 @@ func newStream(js broker.Broker, cfg Config, log *slog.Logger, m *metrics) *Stre
 	return s
 }
 
-// turn is a lock that is held while a server is asked: unlike a mutex it lets
-// virtual time pass for those who wait for it.
+// turn is a lock held during requests to a server: unlike with a mutex, virtual time passes for
+// waiters.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
@@ -134,7 +130,7 @@ func (t turn) TryLock() bool {
 	}
 }
 
-// Open is New and the method Open.
+// Open makes and opens a Stream.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Stream, error) {
 	s, err := New(nc, cfg, log, reg)
 	if err != nil {
@@ -143,8 +139,8 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config, log *slog.Logger, reg 
 	return s, s.Open(ctx)
 }
 
-// Open makes or checks lane 0, the dead letters and the buckets, and finds the
-// other lanes, unless that is done. It waits for NATS as long as ctx allows.
+// Open creates or checks lane 0, dead letters, and buckets, and finds the other lanes, once. It
+// waits for NATS as long as ctx allows.
 func (s *Stream) Open(ctx context.Context) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -174,8 +170,8 @@ func (s *Stream) Opened(ctx context.Context) error {
 	}
 }
 
-// errNotOpen is the answer to callers that come before: nothing was published.
-var errNotOpen = &flow.RetryError{Err: fmt.Errorf("%w: it is not open yet", flow.ErrUnavailable), After: time.Second}
+// errNotOpen is the error before Open: nothing was published.
+var errNotOpen = &flow.RetryError{Err: fmt.Errorf("%w: not open yet", flow.ErrUnavailable), After: time.Second}
 
 // ready fails until the Stream is open.
 func (s *Stream) ready() error {
@@ -187,7 +183,7 @@ func (s *Stream) ready() error {
 	}
 }
 
-// open makes or checks everything once.
+// open creates or checks everything once.
 func (s *Stream) open(ctx context.Context) error {
 	for _, cfg := range []jetstream.StreamConfig{
 		s.laneConfig(0), s.deadConfig(), s.noteConfig(),
@@ -237,12 +233,11 @@ func connected(ctx context.Context, status func() (nats.Status, error)) error {
 // State is the bucket of users and fields.
 func (s *Stream) State() (broker.KeyValue, error) { return s.states, s.ready() }
 
-// Leases is the bucket of leases of lanes. It drops what is not renewed for
-// LeaseTTL.
+// Leases is the bucket of leases, whose entries expire after LeaseTTL.
 func (s *Stream) Leases() (broker.KeyValue, error) { return s.leases, s.ready() }
 
-// ForgetState removes an entry of the state store without a trace, if it is of
-// this revision or older: one that was written meanwhile stays.
+// ForgetState removes an entry of the state store without a marker, if it is of this revision or
+// older.
 func (s *Stream) ForgetState(ctx context.Context, key string, revision uint64) error {
 	if err := s.js.Purge(ctx, "KV_"+StateBucket, "$KV."+StateBucket+"."+key, revision+1); err != nil {
 		return unavailable(fmt.Errorf("remove an entry of the state store: %w", err), 2*time.Second)
@@ -250,8 +245,7 @@ func (s *Stream) ForgetState(ctx context.Context, key string, revision uint64) e
 	return nil
 }
 
-// Now is the time by the clock of the server that stamps what is set aside,
-// which this machine's may differ from.
+// Now is the time by the clock of the server that stamps dead letters.
 func (s *Stream) Now(ctx context.Context) (time.Time, error) {
 	info, err := s.js.Info(ctx, DeadStream, "")
 	if err != nil {
@@ -260,7 +254,7 @@ func (s *Stream) Now(ctx context.Context) (time.Time, error) {
 	return info.TimeStamp, nil
 }
 
-// Check says whether NATS answers for lane 0: for readiness.
+// Check fails unless NATS answers for lane 0, for readiness.
 func (s *Stream) Check(ctx context.Context) error {
 	if err := s.ready(); err != nil {
 		return err
@@ -274,8 +268,8 @@ func (s *Stream) Check(ctx context.Context) error {
 	return nil
 }
 
-// Run opens the Stream, watches the connection and keeps the lanes up to date until
-// ctx is done. It fails when what there is cannot be used.
+// Run opens the Stream, watches the connection, and keeps the look-up of lanes fresh until ctx is
+// done. It fails if the streams are unusable.
 func (s *Stream) Run(ctx context.Context) error {
 	if err := s.Open(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -296,22 +290,21 @@ func (s *Stream) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		s.askMonitors(ctx)
-		_, err := s.Lag(ctx) // looks the lanes up
+		_, err := s.Lag(ctx) // looks up the lanes
 		_, changes := s.ChangeLag(ctx)
 		err = errors.Join(err, changes, s.room.look(ctx, s))
 		switch {
 		case err != nil && !failing && ctx.Err() == nil:
-			s.log.Warn("lanes cannot be looked up", "error", err)
+			s.log.Warn("look-up of lanes failed", "error", err)
 		case err == nil && failing:
-			s.log.Info("lanes can be looked up again")
+			s.log.Info("look-up of lanes succeeded again")
 		}
 		failing = err != nil
 	}
 }
 
-// AddLane makes the next lane and returns its number. It takes records of
-// sources that are seen for the first time from now on; the others stay where
-// they are until they are spread.
+// AddLane creates the next lane and returns its number. It is assigned to new sources; existing
+// ones must be spread.
 func (s *Stream) AddLane(ctx context.Context) (int, error) {
 	if err := s.Refresh(ctx); err != nil {
 		return 0, err
@@ -322,10 +315,10 @@ func (s *Stream) AddLane(ctx context.Context) (int, error) {
 	}
 	cfg := s.laneConfig(next)
 	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = s.Lanes()[0].MaxBytes // the lanes of a source share its load evenly, so they are of one size
+		cfg.MaxBytes = s.Lanes()[0].MaxBytes // lanes of a source share its load evenly, so they have one size
 	}
 	if cfg.Duplicates == 0 {
-		cfg.Duplicates = s.Lanes()[0].Window // a request that is cut over several lanes is known in all of them as long
+		cfg.Duplicates = s.Lanes()[0].Window // a request cut over several lanes has one duplicate window
 	}
 	if err := s.ensure(ctx, cfg); err != nil {
 		return 0, err
@@ -333,21 +326,20 @@ func (s *Stream) AddLane(ctx context.Context) (int, error) {
 	return next, s.Refresh(ctx)
 }
 
-// RepeatWindow is how long a repeated request is known, in stream time.
+// RepeatWindow is the deduplication window of requests, in stream time.
 func (s *Stream) RepeatWindow() time.Duration { return s.cfg.RepeatWindow }
 
 const (
-	// openLimit ends one try to open: servers without a leader do not answer,
-	// and do not come back to it when they have one.
+	// openLimit bounds one attempt to open: servers without a leader do not answer, not
+	// even once they have one.
 	openLimit = 5 * time.Second
 
-	// openPause is the pause between two tries.
+	// openPause is the pause between attempts.
 	openPause = 500 * time.Millisecond
 )
 
-// untilOpen opens until it succeeds, ctx ends, or something fails that does not
-// pass: the servers of a cluster answer connections before they have agreed on
-// a leader, and a program that starts meanwhile must not give up.
+// untilOpen retries until it succeeds, ctx ends, or an error is permanent: the servers of a
+// cluster accept connections before they have elected a leader.
 func (s *Stream) untilOpen(ctx context.Context) error {
 	for said := false; ; said = true {
 		try, cancel := context.WithTimeout(ctx, openLimit)
@@ -365,8 +357,7 @@ func (s *Stream) untilOpen(ctx context.Context) error {
 	}
 }
 
-// passes tells whether an error of opening comes from servers that are just
-// starting, or from none.
+// passes tells whether an error of opening is temporary: servers that are starting, or none.
 func passes(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
