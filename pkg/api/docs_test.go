@@ -11,12 +11,12 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestTheGuideListsExactlyTheRefusalsThereAre holds the table of
+// TestTheGuideListsExactlyTheErrorsThereAre holds the table of
 // docs/http-api.md against the one in errors.go.
-func TestTheGuideListsExactlyTheRefusalsThereAre(t *testing.T) {
+func TestTheGuideListsExactlyTheErrorsThereAre(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/http-api.md")
 	fatal.If(t, err)
-	_, table, _ := strings.Cut(string(guide), "## Refusals")
+	_, table, _ := strings.Cut(string(guide), "## Errors")
 	var listed []string
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, " | ")
@@ -30,7 +30,7 @@ func TestTheGuideListsExactlyTheRefusalsThereAre(t *testing.T) {
 		there = append(there, row3(f.Status, f.Code, f.Retries))
 	}
 	if diff := cmp.Diff(there, listed); diff != "" {
-		t.Errorf("refusals (-there +listed):\n%s", diff)
+		t.Errorf("errors (-there +listed):\n%s", diff)
 	}
 }
 
