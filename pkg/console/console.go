@@ -147,6 +147,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /records", s.page(s.tail))
 	mux.HandleFunc("GET /records/new", s.page(s.tailed))
 	mux.HandleFunc("GET /query", s.page(s.query))
+	mux.HandleFunc("GET /query/views", s.page(s.views))
 	mux.HandleFunc("POST /query", s.signedIn(s.runQuery)) // has a longer time
 	mux.HandleFunc("POST /query.csv", s.signedIn(s.queryCSV))
 

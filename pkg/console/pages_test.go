@@ -102,7 +102,7 @@ func testTenants(t *testing.T, w *world) {
 	s, _ := w.open(t, tenants)
 	theirs, other := w.incident(t, "a"), w.incident(t, "<default>")
 	for path, status := range map[string]int{
-		"/query": http.StatusForbidden, "/query?sql=SELECT+1": http.StatusForbidden, "/processes": http.StatusOK,
+		"/query": http.StatusForbidden, "/query/views": http.StatusForbidden, "/query?sql=SELECT+1": http.StatusForbidden, "/processes": http.StatusOK,
 		fmt.Sprintf("/instance?source=cluster-a&key=%d", theirs.Instance.Key): http.StatusOK,
 		fmt.Sprintf("/instance?source=cluster-a&key=%d", other.Instance.Key):  http.StatusNotFound,
 	} {
@@ -192,6 +192,25 @@ func testQuery(t *testing.T, w *world) {
 	if strings.Contains(body, "Link that keeps it") || !strings.Contains(body, "too long for a link") {
 		t.Error("a statement of 30,000 characters has a link that no browser would follow")
 	}
+
+	// Numbers are as people write them, and drawn by what they are about.
+	for sql, says := range map[string][]string{
+		"SELECT 1234567 AS n, 1234567 AS key, 0.123456 AS share, 90500 AS p50_ms, toDecimal64(1234.5, 2) AS cost":              {">1,234,567</td>", ">1234567</td>", `title="0.123456">0.1235</td>`, `title="90500">90 s</td>`, ">1,234</td>"},
+		"SELECT number % 2 AS version, toDateTime(intDiv(number, 2), 'UTC') AS at, number AS n FROM numbers(8)":                {`{&#34;title&#34;:&#34;n&#34;,&#34;x&#34;:[0,1,2,3],&#34;series&#34;:[{&#34;label&#34;:&#34;1&#34;,&#34;values&#34;:[1,3,5,7]},`},
+		"SELECT concat('e', toString(number)) AS name, toDateTime(number, 'UTC') AS last, number AS n FROM numbers(3)":         {`<svg class="bars"`, ">e2</text>"},
+		"SELECT 'a' AS source, 'x y' AS bpmn_process_id, 17 AS process_instance_key, now() AS at, rand() AS n FROM numbers(3)": {`<a href="/instances?q=17&amp;source=a">17</a>`, `<a href="/process?id=x+y&amp;source=a">x y</a>`, "!<figure"},
+		"SELECT number AS a, number * 2 AS b FROM numbers(5)":                                                                  {"!<figure"}, // nothing that a line or a bar would be of
+		"SELECT {from:DateTime} + 1 AS next": {`title="2026-01-02T03:04:06.000Z"`},
+	} {
+		res, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}, "param_from": {"2026-01-02T04:04:05+01:00"}})
+		for _, text := range says {
+			if not := strings.HasPrefix(text, "!"); not == strings.Contains(body, strings.TrimPrefix(text, "!")) {
+				t.Errorf("%s: %s\n%s", sql, text, body[strings.Index(body, "<form id"):])
+			}
+		}
+	}
+	res, body = s.get("/query/views")
+	wants(t, "views", res, body, http.StatusOK, `<summary class="id">v_process_instances</summary><p class="text">One row for each process instance`, `<dt class="id">bpmn_process_id <small>String</small></dt><dd class="text">`)
 
 	for _, wrong := range []string{"SET max_result_rows = 1", "USE system", "/* SELECT */ INSERT INTO flow.changes SELECT 1", "DROP TABLE flow.records", ""} {
 		for _, path := range []string{"/query", "/query.csv"} {

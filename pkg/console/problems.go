@@ -110,7 +110,7 @@ func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 	}
 	for _, c := range now.Programs.rejects() {
 		if now.At.Sub(c.Last) < rejectedLately {
-			add(false, "/sources#rejected", fmt.Sprintf("Client %s at %s is rejected: %s (%d), %s times within %s.", c.Subject, c.Address, c.Code, c.Status, number(c.Count), span(c.Last.Sub(c.First).Round(time.Second))),
+			add(false, "/sources#rejected", fmt.Sprintf("Client %s at %s is rejected: %s (%d), %s.", c.Subject, c.Address, c.Code, c.Status, c.often()),
 				"A token that is not accepted: sluice source rotate makes another one. The log of the api has the route.")
 		}
 	}
@@ -122,6 +122,14 @@ func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 	}
 	slices.SortStableFunc(all, func(a, b problem) int { return cmp.Compare(rank(a), rank(b)) })
 	return all
+}
+
+// often is how often a client was rejected, in words.
+func (c rejectedClient) often() string {
+	if c.Count == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%s times within %s", number(c.Count), span(c.Last.Sub(c.First).Round(time.Second)))
 }
 
 func rank(p problem) int {

@@ -2,7 +2,6 @@ package console
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -50,7 +49,7 @@ type queryPage struct {
 	Failed    string  // what ClickHouse says is wrong
 	Link      string  // keeps the statement and its values
 	Most      int
-	Chart     *chartData
+	Charts    []chart
 }
 
 // maxLink bounds a link: proxies and browsers take no longer ones.
@@ -58,7 +57,8 @@ const maxLink = 24 << 10
 
 type field struct {
 	Parameter
-	Value string
+	Value  string
+	Moment bool // it is typed in the viewer's zone
 }
 
 // query shows a statement, of a link or of the menu, and does not run it: that
@@ -118,14 +118,8 @@ func (s *Server) fieldOf(name, kind string, now time.Time) field {
 		}
 	}
 	f.Value = f.Example
-	const layout = "2006-01-02 15:04:05"
-	switch name {
-	case "now":
-		f.Value = now.UTC().Format(layout)
-	case "from":
-		f.Value = now.UTC().Add(-24 * time.Hour).Format(layout)
-	case "to":
-		f.Value = now.UTC().Add(time.Hour).Format(layout)
+	if ago, is := map[string]time.Duration{"now": 0, "from": 24 * time.Hour, "to": -time.Hour}[name]; is {
+		f.Moment, f.Value = true, now.UTC().Add(-ago).Format(time.RFC3339)
 	}
 	return f
 }
@@ -135,7 +129,11 @@ func (p *queryPage) statement() string {
 	return placeholders.ReplaceAllStringFunc(p.SQL, func(hole string) string {
 		m := placeholders.FindStringSubmatch(hole)
 		i := slices.IndexFunc(p.Fields, func(f field) bool { return f.Name == m[1] })
-		return "CAST(" + quote(p.Fields[i].Value) + ", " + quote(strings.TrimSpace(m[2])) + ")"
+		value := quote(p.Fields[i].Value)
+		if strings.HasPrefix(m[2], "DateTime") { // with a zone, as the page sends it
+			value = "parseDateTime64BestEffort(" + value + ", 3, 'UTC')"
+		}
+		return "CAST(" + value + ", " + quote(strings.TrimSpace(m[2])) + ")"
 	})
 }
 
@@ -158,7 +156,7 @@ func (s *Server) runQuery(w http.ResponseWriter, r *http.Request, who *session) 
 	if err != nil {
 		page.Failed = err.Error()
 	} else {
-		page.Answer, page.Chart = &a, chartOf(a)
+		page.Answer, page.Charts = &a, chartsOf(a)
 	}
 	s.log.Info("a statement was run at the console", "subject", who.Subject(), "rows", len(a.Rows), "took", a.Took.String(), "failed", err != nil)
 	return s.show(w, r, who, "query", "Query", page)
@@ -202,57 +200,22 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// chartData is an answer as uPlot takes it.
-type chartData struct {
-	X      []float64     `json:"x"`
-	Time   bool          `json:"time"` // X are Unix seconds
-	Series []chartSeries `json:"series"`
-}
+// viewRow is a column of a view that a statement can read.
+type viewRow struct{ View, About, Column, Type, Means string }
 
-type chartSeries struct {
-	Label  string     `json:"label"`
-	Values []*float64 `json:"values"`
-}
+const viewsQuery = `SELECT concat(if(c.database = 'flow', '', concat(c.database, '.')), c.table) AS view, t.comment AS about, c.name, c.type, c.comment
+FROM system.columns AS c
+INNER JOIN system.tables AS t ON t.database = c.database AND t.name = c.table
+WHERE c.database = 'flow' AND (t.engine = 'View' OR c.table IN ('records', 'counts_1m')) OR c.database = 'models'
+ORDER BY c.database, view, c.position
+LIMIT 5000`
 
-// chartOf draws numbers over the first column of times, or over the number of the
-// row; nil when there is nothing to draw.
-func chartOf(a answer) *chartData {
-	if len(a.Rows) < 2 {
-		return nil
+// views is the page of what a statement can read; the page of statements shows it beside.
+func (s *Server) views(w http.ResponseWriter, r *http.Request, who *session) error {
+	if err := who.whole("Views"); err != nil {
+		return err
 	}
-	c := &chartData{}
-	at := slices.IndexFunc(a.Columns, func(c answerColumn) bool { return c.Moment })
-	rows := slices.Clone(a.Rows)
-	if at >= 0 {
-		c.Time = true
-		rows = slices.DeleteFunc(rows, func(row []cell) bool { return row[at].Null })
-		slices.SortStableFunc(rows, func(a, b []cell) int { return cmp.Compare(a[at].Value, b[at].Value) })
-	}
-	for i, row := range rows {
-		x := float64(i + 1)
-		if at >= 0 {
-			x = row[at].Value
-		}
-		c.X = append(c.X, x)
-	}
-	for i, column := range a.Columns {
-		if !column.Number || len(c.Series) == 4 {
-			continue
-		}
-		series := chartSeries{Label: column.Name}
-		for _, row := range rows {
-			if row[i].Null {
-				series.Values = append(series.Values, nil)
-				continue
-			}
-			series.Values = append(series.Values, &row[i].Value)
-		}
-		c.Series = append(c.Series, series)
-	}
-	if len(c.Series) == 0 || len(rows) < 2 {
-		return nil
-	}
-	return c
+	return s.show(w, r, who, "views", "Views", rowsOf[viewRow](r.Context(), s.db, viewsQuery))
 }
 
 // recordPage is what pages/record.html shows: one record, all of it.

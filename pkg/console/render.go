@@ -90,6 +90,7 @@ func (s *Server) functions() template.FuncMap {
 		"percent":     percent,
 		"ms":          milliseconds,
 		"bars":        drawBars,
+		"value":       answerCell,
 		"table":       tableBegin,
 		"cols":        tableColumns,
 	}
@@ -216,6 +217,30 @@ func how(f frame, sql string) string {
 func jsonText(value any) (string, error) {
 	text, err := json.Marshal(value)
 	return string(text), err
+}
+
+// answerCell is a value of an answer in its table. A key leads to its instance, a process to
+// its page.
+func answerCell(a *answer, row []cell, i int) template.HTML {
+	c, v, source := a.Columns[i], row[i], ""
+	if at := slices.IndexFunc(a.Columns, func(c answerColumn) bool { return c.Name == "source" }); at >= 0 {
+		source = row[at].Text
+	}
+	shown := c.show(v)
+	text, class := template.HTMLEscapeString(shown), map[bool]string{true: "n", false: "why"}[c.Number]
+	switch {
+	case v.Null:
+		text = `<span class="null">NULL</span>`
+	case v.Moment:
+		text = string(stamp(v.At))
+	case shown != v.Text:
+		return template.HTML(`<td class="n" title="` + template.HTMLEscapeString(v.Text) + `">` + text + `</td>`)
+	case c.Name == "process_instance_key" && !keyless(v.Text):
+		text = `<a href="` + template.HTMLEscapeString(link("/instances", "q", v.Text, "source", source)) + `">` + text + `</a>`
+	case c.Name == "bpmn_process_id" && source != "" && v.Text != "":
+		text = `<a href="` + template.HTMLEscapeString(link("/process", "source", source, "id", v.Text)) + `">` + text + `</a>`
+	}
+	return template.HTML(`<td class="` + class + `">` + text + `</td>`)
 }
 
 // milliseconds is how long something takes, as people say it; nothing when it is

@@ -154,27 +154,41 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	tb.is("it comes back to the page", `document.querySelector('[name=next]').value === '/process?source=local&id=order&window=7d'`)
 }
 
-// TestAStatementIsAsked: a question of the menu is run, drawn, kept in a link, and
-// what is no question is refused.
+// TestAStatementIsAsked: a question is run by Ctrl+Enter, drawn, and kept in the address and
+// by name; names complete; and what is no question is refused.
 func TestAStatementIsAsked(t *testing.T) {
 	simulated(t)
 	tb := signedIn(t)
+	const run = `form#ask button[type=submit]`
 	tb.open("/query?question=throughput")
-	tb.is("it has not been run", `!document.querySelector('#answer')`)
+	tb.is("it has not been run, and views are known", `!document.querySelector('#answer') && document.querySelector('#names').dataset.ready === 'yes'`)
+	tb.is("a column says what it means", `(document.querySelector('#names').open = true) && document.querySelectorAll('#views summary').length > 10 && document.querySelector('#views dd').textContent.length > 5`)
 	tb.accessible()
-	tb.do(chromedp.Click(chromedp.CSS(`form[method=post][action="/query"] button`)), chromedp.WaitVisible(chromedp.CSS("#answer")))
-	tb.is("its chart is drawn", `!!document.querySelector('figure.plot canvas') && document.querySelectorAll('tbody tr').length > 10`)
-	tb.is("it is in sight", `(document.querySelector('#answer').scrollIntoView(), true)`)
+	tb.do(chromedp.Focus(chromedp.CSS("#sql")), chromedp.KeyEvent(kb.Enter, chromedp.KeyModifiers(chromedp.ModifierCtrl)), chromedp.WaitVisible(chromedp.CSS("#answer")))
+	tb.is("its charts are drawn", `document.querySelectorAll('.plot canvas').length === 3 && document.querySelectorAll('tbody tr').length > 10`)
+	tb.is("it is in sight", `document.querySelector('#answer').getBoundingClientRect().top < innerHeight`)
 	tb.picture("query")
 	tb.accessible()
-	tb.is("the link keeps it", `new URLSearchParams(document.querySelector('a[href^="/query?"]').search).get('question') === 'throughput'`)
+	tb.is("the address keeps it, in UTC", `(p => p.get('question') === 'throughput' && p.get('param_from').endsWith('Z'))(new URLSearchParams(location.search))`)
+
+	tb.do(chromedp.SendKeys(chromedp.CSS("#saved input"), "<b>by hour"+kb.Enter))
+	tb.open("/query")
+	tb.do(chromedp.Click(chromedp.CSS("#saved li a")), chromedp.WaitVisible(chromedp.CSS("#p-from")))
+	tb.is("a saved query is there again, with the times of now", `document.querySelector('#sql').value.includes('started') && new Date(document.querySelector('#p-to').value) > new Date() && document.querySelector('#saved a').textContent === '<b>by hour'`)
+	tb.do(chromedp.Click(chromedp.CSS("#saved .drop")))
+	tb.open("/query")
+	tb.is("and is removed", `!document.querySelector('#saved li')`)
+	tb.is("names are known", `document.querySelector('#names').dataset.ready === 'yes'`)
+	tb.do(chromedp.SendKeys(chromedp.CSS("#sql"), "SELECT count() AS many FROM v_user_t\t"), chromedp.Click(chromedp.CSS(run)), chromedp.WaitVisible(chromedp.CSS("#answer")))
+	tb.is("a name is completed", `document.querySelector('#sql').value.endsWith('FROM v_user_tasks') && /^[1-9]/.test(document.querySelector('.answer td').textContent)`)
+
 	for statement, answer := range map[string]string{
 		"SELECT currentUser() AS who":                         "analyst",
 		"SELECT '<img src=x onerror=alert(1)>' AS harm":       "<img src=x onerror=alert(1)>",
 		"INSERT INTO flow.changes SELECT * FROM flow.changes": "it asks, and changes nothing",
 	} {
 		tb.open("/query")
-		tb.do(chromedp.SetValue(chromedp.CSS("#sql"), statement), chromedp.Click(chromedp.CSS(`form[method=post][action="/query"] button`)))
+		tb.do(chromedp.SetValue(chromedp.CSS("#sql"), statement), chromedp.Click(chromedp.CSS(run)))
 		tb.is(statement, fmt.Sprintf(`(said => !!said && said.innerText.includes(%s))(document.querySelector('main table, main [role=alert]'))`, quoted(answer)))
 	}
 }

@@ -111,7 +111,8 @@
       sent.name = input.name;
       input.removeAttribute('name');
       input.type = 'datetime-local';
-      if (!isNaN(at)) input.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+      input.step = 1;
+      if (!isNaN(at)) input.value = new Date(at - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
       input.form.append(sent);
       input.form.addEventListener('submit', function () {
         sent.disabled = !input.value;

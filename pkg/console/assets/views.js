@@ -154,19 +154,18 @@
     });
   }
 
-  // A chart of an answer: <figure class="plot" data-plot="{x, time, series}">.
+  // A chart of an answer: <div class="plot" data-plot="{x, series}">.
   function plot(figure) {
     var chart = JSON.parse(figure.dataset.plot);
-    var axis = { stroke: colour('--soft'), grid: { stroke: colour('--rule') }, ticks: { stroke: colour('--rule') } };
+    var axis = { stroke: colour('--soft'), grid: { stroke: colour('--rule'), width: 1 }, ticks: { stroke: colour('--rule') } };
     var drawn = new window.uPlot({
-      width: figure.clientWidth, height: 260,
-      scales: { x: { time: chart.time } },
-      axes: [axis, Object.assign({ size: 80 }, axis)],
-      series: [{ label: chart.time ? 'time' : 'row' }].concat(chart.series.map(function (s, i) {
+      width: figure.clientWidth, height: 240,
+      axes: [axis, Object.assign({ size: 64 }, axis)],
+      series: [{ label: 'time' }].concat(chart.series.map(function (s, i) {
         return { label: s.label, stroke: colour('--line' + (i + 1)), width: 2 };
       }))
     }, [chart.x].concat(chart.series.map(function (s) { return s.values; })), figure);
-    window.addEventListener('resize', function () { drawn.setSize({ width: figure.clientWidth, height: 260 }); });
+    window.addEventListener('resize', function () { drawn.setSize({ width: figure.clientWidth, height: 240 }); });
   }
 
   // The tail: records as they are stored, the newest on top.
@@ -223,5 +222,5 @@
   document.querySelectorAll('table[data-tail]').forEach(tail);
   document.querySelectorAll('figure.diagram[data-xml]').forEach(diagram);
   document.querySelectorAll('[data-later]').forEach(later);
-  document.querySelectorAll('figure.plot[data-plot]').forEach(plot);
+  document.querySelectorAll('.plot[data-plot]').forEach(plot);
 })();
