@@ -150,7 +150,7 @@ func (f filters) Rest() (rest filters) {
 }
 
 // kept are the parameters that the menu keeps from page to page.
-var kept = []string{"source", "id", "version", "tenant", "window", "from", "to"}
+var kept = []string{"source", "id", "version", "tenant", "window", "from", "to", "compare"}
 
 // with is a path with the parameters of a page, and pairs in their place; the page of a
 // list is left out.

@@ -39,7 +39,7 @@ func sharedFilters(window string) []filter {
 		{Name: "tenant", Label: "Tenant", Size: 8, column: "tenant"},
 		{Name: "element", Label: "Element", Size: 12, column: "element"},
 		{Name: "instance", Label: "Instance", Size: 18, column: "instance", more: true},
-		{Name: "window", Value: window, Hidden: true}, {Name: "from", Hidden: true}, {Name: "to", Hidden: true},
+		{Name: "window", Value: window, Hidden: true}, {Name: "from", Hidden: true}, {Name: "to", Hidden: true}, {Name: "compare", Hidden: true},
 		{Name: "asof", Label: "As of", more: true},
 		{Name: "any", Label: "Begun", Choices: []choice{{"", "in that time"}, {"1", "at any time"}}},
 	}
@@ -240,6 +240,7 @@ type listPage struct {
 	*asked
 	Kinds  []*kind
 	Sum    section[sum]
+	Was    section[sum] // of the period before, where it is compared
 	Answer answer
 	Err    error
 	SQL    string
@@ -262,6 +263,11 @@ func (s *Server) listData(ctx context.Context, a *asked) *listPage {
 	p := &listPage{asked: a, Kinds: kinds}
 	var g errgroup.Group
 	g.Go(func() error { p.Sum = rowsOf[sum](ctx, s.db, "SELECT "+sumColumns+"\n"+a.from()); return nil })
+	if a.Window.Compare && !a.Anytime() {
+		before := *a
+		before.Window = a.Window.Before()
+		g.Go(func() error { p.Was = rowsOf[sum](ctx, s.db, "SELECT "+sumColumns+"\n"+before.from()); return nil })
+	}
 	g.Go(func() error {
 		p.SQL = a.list(a.names())
 		p.Answer, p.Err = ask(ctx, s.db, p.SQL+fmt.Sprintf("\nLIMIT %d OFFSET %d", shownOnPage, (a.Page-1)*shownOnPage), shownOnPage)
@@ -306,12 +312,13 @@ func sendCSV(w http.ResponseWriter, name string, file *bytes.Buffer) {
 }
 
 // Count is how many there are; nil where that is not known.
-func (p *listPage) Count() *sum {
-	if p.Sum.Err != nil || len(p.Sum.Rows) == 0 {
-		return nil
-	}
-	return &p.Sum.Rows[0]
-}
+func (p *listPage) Count() *sum { return p.Sum.first() }
+
+// Before is how many there were in the period before; nil where that is not compared.
+func (p *listPage) Before() *sum { return p.Was.first() }
+
+// BeforeHref is the list of the period before.
+func (p *listPage) BeforeHref() string { return p.With(p.Window.Before().pairs()...) }
 
 // First and Last are the places of the rows that are shown.
 func (p *listPage) First() int { return (p.Page-1)*shownOnPage + 1 }

@@ -237,6 +237,7 @@ func (s *Server) definitions(ctx context.Context, who *session, c chosen) sectio
 type processPage struct {
 	chosen
 	Versions    section[versionRow]
+	Was         section[versionRow] // of the period before, where it is compared
 	Histogram   []bar
 	Variants    section[variantRow]
 	Definitions section[definitionRow]
@@ -245,6 +246,17 @@ type processPage struct {
 	Tokens      section[placeRow]
 	Troubles    section[placeRow]
 	Places      []placeRow // tokens and troubles together
+}
+
+// Before is a version in the period before: nil where that is not compared.
+func (p *processPage) Before(version int64) *versionRow {
+	if !p.Window.Compare || p.Was.Err != nil {
+		return nil
+	}
+	if i := slices.IndexFunc(p.Was.Rows, func(r versionRow) bool { return r.Version == version }); i >= 0 {
+		return &p.Was.Rows[i]
+	}
+	return new(versionRow)
 }
 
 // Chosen is the process that the page is about.
@@ -311,6 +323,9 @@ func (s *Server) processData(ctx context.Context, who *session, c chosen) *proce
 	})
 	read(func() { p.Variants = s.variants(ctx, who, c) })
 	read(func() { p.Versions = s.versions(ctx, who, c) })
+	if c.Window.Compare {
+		read(func() { p.Was = s.versions(ctx, who, c.Then()) })
+	}
 	read(func() { p.Tokens = s.present(ctx, who, c) })
 	read(func() { p.Troubles = s.troubles(ctx, who, c) })
 	_ = g.Wait() // each keeps its own error

@@ -3,7 +3,10 @@ package console
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // instancesOf are the process instances that $rows leaves, as they are now, one row
@@ -127,6 +130,25 @@ type processesPage struct {
 	Window  window
 	Filters filters
 	List    section[processRow]
+	Was     section[processRow] // of the period before, where it is compared
+}
+
+// Before is a process of the list in the period before: nil where that is not compared, and
+// nothing of one that had no instances then.
+func (p processesPage) Before(row processRow) *processRow {
+	if !p.Window.Compare || p.Was.Err != nil {
+		return nil
+	}
+	if i := slices.IndexFunc(p.Was.Rows, func(r processRow) bool { return r.Source == row.Source && r.ID == row.ID }); i >= 0 {
+		return &p.Was.Rows[i]
+	}
+	return new(processRow)
+}
+
+// Then is what is chosen, in the period before.
+func (c chosen) Then() chosen {
+	c.Window = c.Window.Before()
+	return c
 }
 
 // Of is a process of the list.
@@ -154,5 +176,11 @@ func (s *Server) processes(w http.ResponseWriter, r *http.Request, who *session)
 		filter{Name: "tenant", Label: "Tenant", Size: 8},
 		filter{Name: "window", Value: at.Name, Hidden: true},
 	)
-	return s.show(w, r, who, "processes", "Processes", processesPage{at, f, s.processList(r.Context(), who, at, f)})
+	p, g := processesPage{Window: at, Filters: f}, errgroup.Group{}
+	g.Go(func() error { p.List = s.processList(r.Context(), who, at, f); return nil })
+	if at.Compare {
+		g.Go(func() error { p.Was = s.processList(r.Context(), who, at.Before(), f); return nil })
+	}
+	_ = g.Wait() // each keeps its own error
+	return s.show(w, r, who, "processes", "Processes", p)
 }

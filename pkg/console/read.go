@@ -87,6 +87,14 @@ type section[T any] struct {
 	Also string // a second statement, where rows are of two
 }
 
+// first is the first row; nil when there is none.
+func (s section[T]) first() *T {
+	if s.Err != nil || len(s.Rows) == 0 {
+		return nil
+	}
+	return &s.Rows[0]
+}
+
 // rowsOf asks a statement, whose columns are the first fields of T in their order,
 // those of a struct in T included.
 func rowsOf[T any](ctx context.Context, db Warehouse, sql string) (s section[T]) {

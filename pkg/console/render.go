@@ -87,6 +87,7 @@ func (s *Server) functions() template.FuncMap {
 		"moment":      whenever,
 		"fig":         figure,
 		"lasts":       lasts,
+		"delta":       delta,
 		"percent":     percent,
 		"ms":          milliseconds,
 		"bars":        drawBars,
@@ -294,6 +295,46 @@ func figure(is string, value any, href string) template.HTML {
 		text = number(v)
 	}
 	return template.HTML(`<a class="fig" data-is="` + is + `" data-value="` + exact + `"` + title + ` href="` + template.HTMLEscapeString(href) + `">` + template.HTMLEscapeString(text) + `</a>`)
+}
+
+// delta is how a number has changed since the period before, as a link to what it was of
+// then; nothing where that is not known.
+func delta(is string, now, before any, href string) template.HTML {
+	n, known := amount(now)
+	was, compared := amount(before)
+	if !compared || !known {
+		return ""
+	}
+	text, class := "new", "same"
+	switch {
+	case was == n:
+		text = "="
+	case was > 0:
+		text = fmt.Sprintf("%+.0f %%", 100*(n-was)/was)
+	}
+	if n > was {
+		class = "more"
+	} else if n < was {
+		class = "less"
+	}
+	shown := number(was)
+	if is != "count" {
+		shown = span(time.Duration(was) * time.Millisecond)
+	}
+	return template.HTML(fmt.Sprintf(` <a class="fig delta %s" data-is="%s" data-value="%.0f" title="%s in the period before" href="%s">%s</a>`, class, is, was, shown, template.HTMLEscapeString(href), text))
+}
+
+// amount is a count, or ms that may not be known.
+func amount(value any) (float64, bool) {
+	switch v := value.(type) {
+	case uint64:
+		return float64(v), true
+	case *int64:
+		if v != nil {
+			return float64(*v), true
+		}
+	}
+	return 0, false
 }
 
 // lasts is how long something takes; the exact time is in the tooltip.

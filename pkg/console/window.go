@@ -16,6 +16,8 @@ type window struct {
 	From time.Time
 	To   time.Time
 
+	Compare bool // with the period before
+
 	Err  error    // what it was read from is no time
 	page *url.URL // that it was read from
 }
@@ -29,9 +31,10 @@ var (
 // windowOf reads the time of an address: from and to, or a name; the last 24 hours when it
 // has none. Clocks of engines may be a little ahead, so a named one ends an hour from now.
 func windowOf(r *http.Request, now time.Time) window {
-	w := window{page: r.URL, Name: r.FormValue("window"), To: now.Add(time.Hour).Truncate(time.Second)}
+	w := window{page: r.URL, Name: r.FormValue("window"), Compare: r.FormValue("compare") != "", To: now.Add(time.Hour).Truncate(time.Second)}
 	if from, to := r.FormValue("from"), r.FormValue("to"); from != "" || to != "" {
 		w.Name, w.From = "", time.Unix(0, 0)
+		w.Compare = w.Compare && from != ""
 		for text, at := range map[string]*time.Time{from: &w.From, to: &w.To} {
 			if text == "" {
 				continue
@@ -48,7 +51,7 @@ func windowOf(r *http.Request, now time.Time) window {
 		return w
 	}
 	if w.Name == "all" {
-		w.From = time.Unix(0, 0)
+		w.From, w.Compare = time.Unix(0, 0), false
 		return w
 	}
 	if windowSpans[w.Name] == 0 {
@@ -60,7 +63,24 @@ func windowOf(r *http.Request, now time.Time) window {
 
 // pairs name the window in an address.
 func (w window) pairs() []string {
-	return []string{"window", w.Name, "from", w.FromText(), "to", w.ToText()}
+	return []string{"window", w.Name, "from", w.FromText(), "to", w.ToText(), "compare", map[bool]string{true: "1"}[w.Compare]}
+}
+
+// Before is the period before, as long as the window is; of a named one its name says that.
+func (w window) Before() window {
+	length := w.To.Sub(w.From)
+	if w.Name != "" {
+		length = windowSpans[w.Name]
+	}
+	return window{From: w.From.Add(-length), To: w.From, page: w.page}
+}
+
+// CompareHref is the same page with the period before, or without it; empty where there is none.
+func (w window) CompareHref() string {
+	if w.From.Unix() == 0 {
+		return ""
+	}
+	return with(w.page, w.page.Path, "compare", map[bool]string{false: "1"}[w.Compare])
 }
 
 // FromText is the beginning of a range, as an address has it; empty of a named window.

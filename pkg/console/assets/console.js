@@ -4,7 +4,7 @@
   'use strict';
 
   // localTimes shows times in the viewer's zone; the exact one stays in the title.
-  var local = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+  var local = new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' }); // 2026-01-31 12:00:00
   function localTimes(root) {
     root.querySelectorAll('time[datetime]').forEach(function (t) {
       var at = new Date(t.getAttribute('datetime'));
