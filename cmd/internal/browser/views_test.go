@@ -171,7 +171,7 @@ func TestAStatementIsAsked(t *testing.T) {
 	tb.accessible()
 	tb.is("the address keeps it, in UTC", `(p => p.get('question') === 'throughput' && p.get('param_from').endsWith('Z'))(new URLSearchParams(location.search))`)
 
-	tb.do(chromedp.SendKeys(chromedp.CSS("#saved input"), "<b>by hour"+kb.Enter))
+	tb.do(chromedp.Click(chromedp.CSS("#saved summary")), chromedp.SendKeys(chromedp.CSS("#saved input"), "<b>by hour"+kb.Enter))
 	tb.open("/query")
 	tb.do(chromedp.Click(chromedp.CSS("#saved li a")), chromedp.WaitVisible(chromedp.CSS("#p-from")))
 	tb.is("a saved query is there again, with the times of now", `document.querySelector('#sql').value.includes('started') && new Date(document.querySelector('#p-to').value) > new Date() && document.querySelector('#saved a').textContent === '<b>by hour'`)
