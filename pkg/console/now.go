@@ -13,6 +13,7 @@ type nowPage struct {
 	*look
 	Every         int64 // ms until the page asks again
 	Problems      []problem
+	Counted       bool // open work is
 	Lanes         []laneRow
 	Totals        flow.Totals // of all lanes
 	Backlog       uint64      // messages
@@ -40,8 +41,9 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request, who *session) error
 }
 
 func (s *Server) nowData(r *http.Request) nowPage {
+	open := s.work.last.Load()
 	now, before := s.watch.latest(r.Context())
-	p := nowPage{look: now, Every: s.cfg.Every.Milliseconds(), Problems: problems(now, s.work.last.Load(), s.cfg.Stuck), RowsSQL: rowsQuery, Grafana: s.cfg.Grafana}
+	p := nowPage{look: now, Every: s.cfg.Every.Milliseconds(), Problems: problems(now, open, s.cfg.Stuck), Counted: open != nil, RowsSQL: rowsQuery, Grafana: s.cfg.Grafana}
 	p.Totals, p.Backlog = now.Standing.totals()
 	p.Accepted, p.HasAccepted = now.Programs.sum(acceptedMetric)
 	if seconds := now.At.Sub(before.At).Seconds(); seconds > 0 {

@@ -64,9 +64,8 @@ func newOpenWork(cfg Config, db Warehouse, reg prometheus.Registerer, log *slog.
 
 // run counts until ctx ends.
 func (w *openWork) run(ctx context.Context) {
-	next := time.NewTicker(w.every)
-	defer next.Stop()
 	for {
+		pause := w.every
 		count, err := w.count(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -74,6 +73,7 @@ func (w *openWork) run(ctx context.Context) {
 		case err == nil:
 			w.last.Store(count)
 		default:
+			pause = min(pause, 5*time.Second) // ClickHouse may be there soon
 			w.failed.Inc()
 			if w.last.Swap(nil) != nil {
 				w.log.Warn("open work is not counted until ClickHouse answers", "error", err)
@@ -82,7 +82,7 @@ func (w *openWork) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-next.C:
+		case <-time.After(pause):
 		}
 	}
 }

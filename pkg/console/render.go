@@ -312,7 +312,7 @@ func delta(is string, now, before any, href string) template.HTML {
 	case was > 0:
 		text = fmt.Sprintf("%+.0f %%", 100*(n-was)/was)
 	}
-	if n > was {
+	if n > was && was > 0 {
 		class = "more"
 	} else if n < was {
 		class = "less"
