@@ -25,6 +25,7 @@ type Config struct {
 	Every   time.Duration `default:"1s" help:"How often a page that is live asks again. Programs, NATS and ClickHouse are asked as often, once for all browsers."`
 	Stuck   time.Duration `name:"stuck-after" default:"1h" help:"An active instance in which nothing has happened for so long counts as stuck in /metrics."`
 	Grafana string        `placeholder:"URL" help:"Grafana with the dashboards of deploy/grafana, as browsers reach it: the first page links to it."`
+	Operate string        `placeholder:"URL" help:"Camunda Operate, as browsers reach it: the page of an instance links to it."`
 
 	Idle    time.Duration `kong:"-" default:"1h"`  // a session ends when nothing was asked for so long
 	Session time.Duration `kong:"-" default:"12h"` // a session ends after so long

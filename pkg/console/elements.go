@@ -22,6 +22,9 @@ type placeRow struct {
 	Active    uint64 // instances that are there, also those that began before the window
 	Incidents uint64 // created in the window
 	Open      uint64 // incidents open now
+	Type      string // of who is there
+	P50       *int64 // ms that they have been there, until the moment of the page
+	Longest   *int64
 }
 
 // elementsOf are the elements of instances, one row each, read without FINAL:
@@ -108,9 +111,11 @@ func (c chosen) present(who *session, columns, and string) string {
         AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...) + and
 }
 
-// present counts the instances that are at each element now.
+// present counts the instances that are at each element now, and how long they have been.
 func (s *Server) present(ctx context.Context, who *session, c chosen) section[placeRow] {
-	return rowsOf[placeRow](ctx, s.db, c.present(who, "id, uniqExact(source, instance) AS active", "\nGROUP BY id\nORDER BY id"))
+	columns := fill(`id, uniqExact(source, instance) AS active, toUInt64(0) AS incidents, toUInt64(0) AS open, any(type) AS kind,
+    toInt64(round(quantileExactInclusive(0.5)(dateDiff('millisecond', ifNull(activated, entered), greatest(ifNull(activated, entered), $now)) AS waited))) AS p50, max(waited) AS longest`, "now", moment(who.asOf()))
+	return rowsOf[placeRow](ctx, s.db, c.present(who, columns, "\nGROUP BY id\nORDER BY id"))
 }
 
 const troublesSQL = `
@@ -149,13 +154,15 @@ func places(tokens, troubles []placeRow) []placeRow {
 // heatMark is what the diagram shows at an element: what is so now comes with its page,
 // what has happened later.
 type heatMark struct {
-	Active    uint64 `json:"active,omitempty"`
-	Incidents uint64 `json:"incidents,omitempty"`
-	Open      uint64 `json:"open,omitempty"`
-	Count     uint64 `json:"count,omitempty"`
-	Type      string `json:"type,omitempty"`
-	Time      int64  `json:"time,omitempty"` // ms, in all
-	P50       string `json:"p50,omitempty"`
+	Active     uint64 `json:"active,omitempty"`
+	Incidents  uint64 `json:"incidents,omitempty"`
+	Open       uint64 `json:"open,omitempty"`
+	Count      uint64 `json:"count,omitempty"`
+	Terminated uint64 `json:"terminated,omitempty"`
+	Type       string `json:"type,omitempty"`
+	Time       int64  `json:"time,omitempty"` // ms, in all
+	P50        int64  `json:"p50,omitempty"`  // ms
+	P95        int64  `json:"p95,omitempty"`
 }
 
 // placeMarks are what the diagram shows of now, by element.
@@ -175,8 +182,11 @@ func heatMarks(rows []heatRow) map[string]heatMark {
 		m := marks[h.ID]
 		if h.Type != "MULTI_INSTANCE_BODY" {
 			m.Count += h.Executions
+			m.Terminated += h.Terminated
 			m.Type = h.Type
-			m.P50 = milliseconds(h.P50)
+			if h.P50 != nil {
+				m.P50, m.P95 = *h.P50, *h.P95
+			}
 		}
 		if h.Total != nil {
 			m.Time = max(m.Time, *h.Total)

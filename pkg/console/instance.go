@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -86,6 +87,8 @@ type spanRow struct {
 	State, Note         string
 	From, To            *time.Time
 	Count               uint32 // failures
+
+	History []recordRow // of a job: its events
 }
 
 // Took is how long it lasted, or has lasted until now.
@@ -112,7 +115,10 @@ type variableRow struct {
 	UpdatedAt   *time.Time
 	Updates     uint64
 
-	ScopeID string // the element whose it is
+	Key int64
+
+	ScopeID string      // the element whose it is
+	History []recordRow // its values, the first of all records of the instance alone
 }
 
 // Cut tells whether there is more of the value than is shown.
@@ -135,6 +141,8 @@ type instancePage struct {
 	Records   section[recordRow]
 	More      bool // there are more records than are shown
 	Gantt     drawing
+	Below     section[belowRow]
+	Operate   string // its page there; empty without one
 	Diagram   string // where its XML is; empty when there is none
 	Marks     map[string]mark
 	Now       time.Time
@@ -158,6 +166,9 @@ func (s *Server) instance(w http.ResponseWriter, r *http.Request, who *session) 
 		return refuse(http.StatusNotFound, "There is no instance %q of the source %q, or your token may not see it.", key, source)
 	}
 	page := s.instanceData(r.Context(), who, *row)
+	if s.cfg.Operate != "" {
+		page.Operate = strings.TrimSuffix(s.cfg.Operate, "/") + "/processes/" + row.Key
+	}
 	return s.show(w, r, who, "instance", row.Process+" "+row.Key, page)
 }
 
@@ -206,7 +217,7 @@ SELECT 'decision', decision_id, element_id, key, ifNull(element_instance_key, -1
 FROM flow.v_decisions WHERE $of`
 
 const variablesSQL = `
-SELECT name, substringUTF8(value, 1, 2000) AS beginning, length(value) AS size, ifNull(scope_key, -1) AS scope, created_at, updated_at, changes
+SELECT name, substringUTF8(value, 1, 2000) AS beginning, length(value) AS size, ifNull(scope_key, -1) AS scope, created_at, updated_at, changes, key
 FROM flow.v_variables
 WHERE $of
 ORDER BY name, scope_key
@@ -217,7 +228,11 @@ const maxRecords = 1000
 
 const recordsSQL = `
 SELECT ts, partition_id, position, key, id, record_type, value_type, intent, element_id,
-    substringUTF8(multiIf(error_message != '', error_message, rejection_reason != '', rejection_reason, job_type != '', concat(job_type, if(worker = '', '', ' by '), worker), bpmn_element_type), 1, 500) AS note
+    substringUTF8(concat(if(value_type = 'JOB' AND retries >= 0, concat(toString(retries), ' retries left, '), ''), multiIf(error_message != '', error_message, rejection_reason != '', rejection_reason, job_type != '', concat(job_type, if(worker = '', '', ' by '), worker),
+        value_type = 'VARIABLE', concat(JSONExtractString(extra, 'name'), ' = ', JSONExtractString(extra, 'value')),
+        value_type = 'PROCESS_INSTANCE_MIGRATION', concat('to the definition ', JSONExtractRaw(extra, 'targetProcessDefinitionKey'), arrayStringConcat(arrayMap(m -> concat(', ', m.1, ' → ', m.2), JSONExtract(extra, 'mappingInstructions', 'Array(Tuple(sourceElementId String, targetElementId String))')))),
+        value_type = 'PROCESS_INSTANCE_MODIFICATION', concat('activated: ', arrayStringConcat(JSONExtract(extra, 'activateInstructions', 'Array(Tuple(elementId String))').1, ', '), '; terminated: ', arrayStringConcat(arrayMap(t -> toString(t), JSONExtract(extra, 'terminateInstructions', 'Array(Tuple(elementInstanceKey Int64))').1), ', ')),
+        bpmn_element_type)), 1, 500) AS note
 FROM flow.v_records
 WHERE $of AND toDate(ts) BETWEEN toDate('$first') AND toDate('$last')
 ORDER BY ts, partition_id, position
@@ -236,7 +251,10 @@ func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow
 	})
 	read(func() { p.Spans = rowsOf[spanRow](ctx, s.db, fill(spansSQL, "of", visible)) })
 	read(func() { p.Variables = rowsOf[variableRow](ctx, s.db, fill(variablesSQL, "of", visible)) })
-	read(func() { p.Tree = s.tree(ctx, who, row) })
+	read(func() {
+		p.Tree = s.tree(ctx, who, row)
+		p.Below = s.below(ctx, who, row, p.Tree.Rows)
+	})
 	read(func() { p.Records = s.records(ctx, row, visible) })
 	read(func() { p.Diagram = s.diagramPath(ctx, row) })
 	_ = g.Wait() // each keeps its own error
@@ -313,7 +331,19 @@ func (p *instancePage) finish() {
 			p.Marks[span.Element] = m
 		}
 	}
+	history := map[int64][]recordRow{}
+	for _, r := range p.Records.Rows {
+		if r.Kind == "EVENT" && (r.Type == "JOB" || r.Type == "VARIABLE") {
+			history[r.Key] = append(history[r.Key], r)
+		}
+	}
+	for i := range spans {
+		if spans[i].Kind == "job" {
+			spans[i].History = history[spans[i].Key]
+		}
+	}
 	for i := range p.Variables.Rows {
+		p.Variables.Rows[i].History = history[p.Variables.Rows[i].Key]
 		if step, ok := at[p.Variables.Rows[i].Scope]; ok {
 			p.Variables.Rows[i].ScopeID = p.Steps.Rows[step].ID
 		}
@@ -339,6 +369,45 @@ func compareTimes(a, b *time.Time) int {
 		return -1
 	}
 	return a.Compare(*b)
+}
+
+// belowRow is an incident of an instance that was called from here on down.
+type belowRow struct {
+	Instance, Process, Name, Element, State, Note string
+	From, To                                      *time.Time
+}
+
+// Took is how long it lasted, or has lasted until now.
+func (b belowRow) Took(now time.Time) time.Duration { return lasting(b.From, b.To, now) }
+
+// below are the incidents of the instances that this one has called, and those these have.
+func (s *Server) below(ctx context.Context, who *session, row instanceRow, tree []treeRow) section[belowRow] {
+	var keys []string
+	here := false
+	for _, t := range tree {
+		if here && t.Raised > 0 {
+			keys = append(keys, quote(t.Key))
+		}
+		here = here || t.Here
+	}
+	if len(keys) == 0 {
+		return section[belowRow]{}
+	}
+	return rowsOf[belowRow](ctx, s.db, fill(`SELECT process_instance_key, bpmn_process_id, error_type, element_id, if(open, 'OPEN', 'RESOLVED') AS state, substringUTF8(error_message, 1, 2000) AS said, created_at, resolved_at
+FROM flow.v_incidents
+WHERE source = $source AND process_instance_key IN ($keys) AND $tenants
+ORDER BY open DESC, created_at
+LIMIT 200`, "source", quote(row.Source), "keys", strings.Join(keys, ", "), "tenants", who.only("tenant_id")))
+}
+
+// Operations are what operators have done to the instance.
+func (p *instancePage) Operations() (all []recordRow) {
+	for _, r := range p.Records.Rows {
+		if r.Kind == "EVENT" && (r.Type == "PROCESS_INSTANCE_MIGRATION" || r.Type == "PROCESS_INSTANCE_MODIFICATION") {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // Of are the spans of one kind.

@@ -23,7 +23,8 @@ var instanceKind = &kind{
 		{Name: "max", Label: "to, such as 90s, 2h, 3d", Span: true, Size: 5, more: true},
 		{Name: "bar", Label: "Bar of the histogram", Digits: true, Size: 3, more: true},
 		{Name: "variant", Label: "Variant", Digits: true, Size: 8, more: true},
-		{Name: "called", Label: "Called by", Size: 14, more: true},
+		{Name: "called", Label: "Called by the instance", Size: 14, more: true},
+		{Name: "caller", Label: "Called by the process", Size: 14, more: true},
 	},
 }
 
@@ -112,6 +113,13 @@ func (a *asked) ofInstance() (all []string) {
 		add(a.Value(name) != "", condition, now, d.Milliseconds())
 	}
 	add(a.Value("bar") != "", "toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))) = toInt8(%s) AND took_ms IS NOT NULL", a.Value("bar"))
+	if process := a.Value("caller"); process != "" {
+		began := "1"
+		if !a.Anytime() {
+			began = a.Window.within("started_at")
+		}
+		add(true, "(source, toString(caller)) GLOBAL IN (SELECT source, instance FROM (%s) WHERE process = %s)", callers(began, a.who.only("tenant")), quote(process))
+	}
 	add(a.Value("called") != "", "caller = toInt64OrZero(%s)", quote(a.Value("called")))
 	return all
 }

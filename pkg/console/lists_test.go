@@ -26,7 +26,7 @@ func testNumbers(t *testing.T, w *world) {
 	span := "&from=" + w.start.Add(10*time.Minute).Format(time.RFC3339) + "&to=" + w.start.Add(90*time.Minute).Format(time.RFC3339)
 	for token, pages := range map[string][]string{
 		reader: {
-			"/", "/processes?compare=1&tenant=a" + span, "/process?compare=1&source=cluster-a&id=order" + span, "/instances?compare=1" + span,
+			"/", "/processes?compare=1&tenant=a" + span, "/process?compare=1&target=30m&source=cluster-a&id=order" + span, "/instances?compare=1" + span,
 			"/process/elements?source=cluster-a&id=order-eu" + span, fmt.Sprintf("/instance?source=cluster-a&key=%d", i.Instance.Key),
 			"/incidents?state=OPEN", "/jobs?window=all", "/tasks?window=all", "/timers?state=WAITING", "/messages?window=all", "/decisions?window=all",
 		},

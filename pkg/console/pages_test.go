@@ -17,8 +17,8 @@ import (
 // open is a console of the world, at which a token has signed in.
 func (w *world) open(t *testing.T, token string) (s *site, csrf string) {
 	t.Helper()
-	s = newSite(t, func(_ *console.Config, deps *console.Deps) {
-		deps.Warehouse = w.db
+	s = newSite(t, func(c *console.Config, deps *console.Deps) {
+		c.Operate, deps.Warehouse = "https://operate.example/", w.db
 		deps.Questions = []console.Question{{
 			Name: "ages", Asks: "How old are they?", Means: "In years.", SQL: "SELECT number AS n, {word:String} AS word FROM numbers(3) WHERE {from:DateTime64(3, 'UTC')} < now64()",
 			Parameters: []console.Parameter{{Name: "word", Means: "any word", Example: "it's"}},
@@ -75,7 +75,22 @@ func testPages(t *testing.T, w *world) {
 	get("/instances?incident=open&any=1&source=cluster-a&id=order", http.StatusOK, instance)
 	v := w.variable(t, i.Instance)
 	get("/instances?window=all&q="+url.QueryEscape(v.Name+"="+v.Value), http.StatusOK, v.Name+" = ")
-	body := get(strings.ReplaceAll(instance, "&amp;", "&"), http.StatusOK, "incident", i.ErrorType, i.ElementID, "<svg class=\"gantt\"", v.Name, "data-marks=", "ELEMENT_ACTIVATED")
+	body := get(strings.ReplaceAll(instance, "&amp;", "&"), http.StatusOK, "incident", i.ErrorType, i.ElementID, "<svg class=\"gantt\"", v.Name, "data-marks=", "ELEMENT_ACTIVATED",
+		fmt.Sprintf(`href="https://operate.example/processes/%d"`, i.Instance.Key), "events</summary>", "retries left")
+	seen := map[string]bool{}
+	for _, in := range w.truth.Instances { // one that was migrated says so, and what called one with an incident
+		if in.MigratedElement > 0 && in.StartedAt > 0 && !seen["migrated"] {
+			seen["migrated"] = true
+			get(fmt.Sprintf("/instance?source=cluster-a&key=%d", in.Key), http.StatusOK, "Migrations and modifications", "to the definition")
+		}
+		if in.Incidents > 0 && in.ParentInstance > 0 && !seen["called"] {
+			seen["called"] = true
+			get(fmt.Sprintf("/instance?source=cluster-a&key=%d", in.ParentInstance), http.StatusOK, "Incidents of called instances", itoa(in.Key))
+		}
+	}
+	if len(seen) != 2 {
+		t.Errorf("the world has only %v", seen)
+	}
 	_, after, _ := strings.Cut(body, `href="/record?`)
 	record, _, _ := strings.Cut(after, `"`)
 	get("/record?"+strings.ReplaceAll(record, "&amp;", "&"), http.StatusOK, "cluster-a", "value_type", "received_at")

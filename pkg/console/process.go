@@ -18,6 +18,7 @@ type chosen struct {
 	Version         int64 // 0 is all of them
 	Window          window
 	Tenant          string // empty: all
+	Target          string // a duration that instances should stay under; empty: none
 }
 
 // instances are those of the process that began in the window.
@@ -48,7 +49,13 @@ func (c chosen) VersionText() string {
 }
 
 // Path is the page of the process.
-func (c chosen) Path() string { return c.To("/process") }
+func (c chosen) Path() string { return c.To("/process", "target", c.Target) }
+
+// Whole is what is chosen, of all versions.
+func (c chosen) Whole() chosen {
+	c.Version = 0
+	return c
+}
 
 // ElementsPath is the page of its elements.
 func (c chosen) ElementsPath() string { return c.To("/process/elements") }
@@ -72,6 +79,7 @@ type versionRow struct {
 	Instances, Active, Completed, Terminated uint64
 	WithIncidents                            uint64
 	P50, P95                                 *int64
+	Within                                   uint64 // completed under the target
 	Steps                                    []int8 // of each completed instance the bar of the histogram
 }
 
@@ -79,7 +87,7 @@ const versionsSQL = `
 SELECT process_version, countIf(begun) AS instances, countIf(reached < 3) AS active, countIf(begun AND reached = 3) AS completed,
     countIf(begun AND reached = 4) AS terminated, countIf(begun AND stopped) AS with_incidents,
     toInt64(round(quantileExactInclusiveIf(0.5)(took_ms, begun AND reached = 3))) AS p50, toInt64(round(quantileExactInclusiveIf(0.95)(took_ms, begun AND reached = 3))) AS p95,
-    groupArrayIf(toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))), begun AND reached = 3 AND took_ms IS NOT NULL) AS steps
+    countIf(begun AND reached = 3 AND took_ms < $target) AS within, groupArrayIf(toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))), begun AND reached = 3 AND took_ms IS NOT NULL) AS steps
 FROM
 (
     SELECT process_version, reached, took_ms, notEmpty(raised) AS stopped, ifNull($within, 0) AS begun FROM
@@ -92,7 +100,8 @@ ORDER BY process_version DESC`
 // in the window or go on, read once.
 func (s *Server) versions(ctx context.Context, who *session, c chosen) section[versionRow] {
 	c.Version = 0
-	return rowsOf[versionRow](ctx, s.db, fill(versionsSQL, "within", c.Window.within("started"),
+	target, _ := duration(c.Target) // chosenOf has refused what is none
+	return rowsOf[versionRow](ctx, s.db, fill(versionsSQL, "target", itoa(target.Milliseconds()), "within", c.Window.within("started"),
 		"instances", fill(instancesOf, "rows", "source = "+quote(c.Source)+" AND (state < 3 OR "+c.Window.within("started_at")+")", "tenants", c.mine(who))))
 }
 
@@ -214,6 +223,39 @@ func (s *Server) follows(ctx context.Context, who *session, c chosen) section[fo
 	return rowsOf[followRow](ctx, s.db, fill(followsSQL, "elements", fill(elementsOf, "elements", "source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN ("+last+")")))
 }
 
+// callRow is how often a process calls another by a call activity.
+type callRow struct {
+	Caller, Called string
+	Instances      uint64 // called ones that began in the window
+}
+
+const callsSQL = `
+SELECT above.process AS caller, below.process AS called, count() AS instances
+FROM
+(
+    $called
+) AS below
+GLOBAL INNER JOIN
+(
+    $callers
+) AS above ON above.source = below.source AND above.instance = toString(below.caller)
+WHERE above.process = $process OR below.process = $process
+GROUP BY above.process, below.process
+ORDER BY instances DESC, caller, called
+LIMIT 100`
+
+// calls are the processes that call this one, and those that it calls, of all versions.
+func (s *Server) calls(ctx context.Context, who *session, c chosen) section[callRow] {
+	tenants := filters{{Name: "tenant", Value: c.Tenant}}.ofTenant(who)
+	return rowsOf[callRow](ctx, s.db, fill(callsSQL, "process", quote(c.Process), "callers", callers(c.began(), who.only("tenant")),
+		"called", fill(instancesOf, "rows", c.began()+" AND "+found("parent_process_instance_key > 0 AND "+c.began()), "tenants", tenants)))
+}
+
+// callers are the instances that have called those that a condition on rows finds.
+func callers(condition, tenants string) string {
+	return fill(instancesOf, "rows", "(source, process_instance_key) GLOBAL IN\n        (SELECT source, toString(assumeNotNull(parent_process_instance_key)) FROM flow.process_instances WHERE parent_process_instance_key > 0 AND "+condition+")", "tenants", tenants)
+}
+
 // definitionRow is a version that was deployed.
 type definitionRow struct {
 	Version    int64
@@ -240,12 +282,14 @@ type processPage struct {
 	Was         section[versionRow] // of the period before, where it is compared
 	Histogram   []bar
 	Variants    section[variantRow]
+	Calls       section[callRow]
 	Definitions section[definitionRow]
 	Definition  *definitionRow     // whose diagram is shown; nil when there is none
 	Follows     section[followRow] // only without a diagram
 	Tokens      section[placeRow]
 	Troubles    section[placeRow]
 	Places      []placeRow // tokens and troubles together
+	AsOf        string     // of Tokens
 }
 
 // Before is a version in the period before: nil where that is not compared.
@@ -259,6 +303,11 @@ func (p *processPage) Before(version int64) *versionRow {
 	return new(versionRow)
 }
 
+// Of is another process of the engine, of all versions, in the same time.
+func (p *processPage) Of(process string) chosen {
+	return chosen{Source: p.Source, Process: process, Window: p.Window, Tenant: p.Tenant}
+}
+
 // Chosen is the process that the page is about.
 func (p *processPage) Chosen() chosen { return p.chosen }
 
@@ -267,6 +316,17 @@ func (p *processPage) Marks() map[string]heatMark { return placeMarks(p.Places) 
 
 // DiagramPath is where the XML of the diagram is.
 func (p *processPage) DiagramPath() string { return definitionPath(p.Source, p.Definition.Key) }
+
+// Reached are how many instances of what is chosen have completed, and how many of them
+// under the target.
+func (p *processPage) Reached() (r struct{ Completed, Within uint64 }) {
+	for _, v := range p.Versions.Rows {
+		if p.Version == 0 || p.Version == v.Version {
+			r.Completed, r.Within = r.Completed+v.Completed, r.Within+v.Within
+		}
+	}
+	return r
+}
 
 // Deployed is when a version was deployed; nil when that is not known.
 func (p *processPage) Deployed(version int64) *time.Time {
@@ -280,12 +340,15 @@ func (p *processPage) Deployed(version int64) *time.Time {
 
 // chosenOf reads what an address chooses.
 func chosenOf(r *http.Request, now time.Time) (c chosen, err error) {
-	c = chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Tenant: r.FormValue("tenant"), Window: windowOf(r, now)}
+	c = chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Tenant: r.FormValue("tenant"), Target: r.FormValue("target"), Window: windowOf(r, now)}
 	if c.Window.Err != nil {
 		return c, c.Window.Err
 	}
 	if c.Process == "" {
 		return c, refuse(http.StatusBadRequest, "Which process? The address needs source and id: choose one of the list of processes.")
+	}
+	if _, err := duration(c.Target); c.Target != "" && err != nil {
+		return c, refuse(http.StatusBadRequest, "The target %q is not a duration such as 90s, 2h, or 3d.", c.Target)
 	}
 	if text := r.FormValue("version"); text != "" {
 		if c.Version, err = strconv.ParseInt(text, 10, 64); err != nil {
@@ -310,7 +373,7 @@ func (s *Server) process(w http.ResponseWriter, r *http.Request, who *session) e
 
 // processData reads all sections side by side.
 func (s *Server) processData(ctx context.Context, who *session, c chosen) *processPage {
-	p := &processPage{chosen: c}
+	p := &processPage{chosen: c, AsOf: who.asOf().UTC().Format(time.RFC3339)}
 	var g errgroup.Group
 	g.SetLimit(4) // of the connections that all pages share
 	read := func(do func()) { g.Go(func() error { do(); return nil }) }
@@ -326,6 +389,7 @@ func (s *Server) processData(ctx context.Context, who *session, c chosen) *proce
 	if c.Window.Compare {
 		read(func() { p.Was = s.versions(ctx, who, c.Then()) })
 	}
+	read(func() { p.Calls = s.calls(ctx, who, c) })
 	read(func() { p.Tokens = s.present(ctx, who, c) })
 	read(func() { p.Troubles = s.troubles(ctx, who, c) })
 	_ = g.Wait() // each keeps its own error

@@ -157,6 +157,9 @@ func (s *session) only(column string) string {
 	return column + " IN (" + strings.Join(tenants, ", ") + ")"
 }
 
+// asOf is the moment of the page as an address has it.
+func (s *session) asOf() time.Time { return s.at.Truncate(time.Second) }
+
 // link is a path with a query of pairs; empty values are left out.
 func link(path string, pairs ...string) string {
 	values := url.Values{}

@@ -54,9 +54,10 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.is("most is not hottest by every measure", `(function () {
 		const hot = () => [...document.querySelectorAll('.diagram [class*=heat-]')].map(g => g.dataset.elementId + g.getAttribute('class').match(/heat-./)[0]).join();
 		const before = hot();
-		document.querySelector('.modes input[value=time]').click();
+		const mode = document.querySelector('#mode'), choose = by => { mode.value = by; mode.dispatchEvent(new Event('change')); };
+		choose('time');
 		const after = hot();
-		document.querySelector('.modes input[value=count]').click();
+		choose('count');
 		return before !== after && hot() === before;
 	})()`)
 	tb.shows("Versions", "How long instances take", "Slowest elements", "Variants")

@@ -9,16 +9,21 @@
     p.textContent = text;
     figure.replaceChildren(p);
   }
+  // span is how long something takes, as the pages have it.
+  function span(ms) {
+    var of = [[172800000, 86400000, 'days'], [7200000, 3600000, 'h'], [120000, 60000, 'min'], [1000, 1000, 's'], [0, 1, 'ms']].find(function (u) { return ms >= u[0]; });
+    return +(ms / of[1]).toFixed(ms >= 1000 && ms < 10000 ? 1 : 0) + ' ' + of[2];
+  }
   // badge is a number on a diagram: a link to what it counts.
-  function badge(kind, text, title, list, element, type) {
+  function badge(kind, text, title, list, more, is, value) {
     var b = document.createElement('a');
     b.className = 'fig badge ' + kind;
     b.textContent = text;
     b.title = title;
     b.tabIndex = -1; // Tab passes over the diagram: the tables have the same numbers
-    b.dataset.is = 'count';
-    b.dataset.value = text;
-    b.href = list + '&' + new URLSearchParams(type ? { element: element, type: type } : { element: element });
+    b.dataset.is = is || 'count';
+    b.dataset.value = value === undefined ? text : value;
+    b.href = list + '&' + new URLSearchParams(more);
     return b;
   }
 
@@ -51,35 +56,44 @@
     }).catch(function (err) { say(figure, 'The diagram is not available: ' + err.message + '. The tables have its numbers.'); });
   }
 
-  // showHeat colours each element by its share of the most, and says who is there. What
-  // has happened there comes later: figure.heated shows what data-heat says then.
+  // What a diagram can be coloured by, with the list of each number.
+  var measures = {
+    count: { list: 'count' }, terminated: { list: 'count', more: { state: 'TERMINATED' } }, incidents: { list: 'incidents', untyped: true }, active: { list: 'now', untyped: true },
+    time: { list: 'count', is: 'total' }, p50: { list: 'count', is: 'p50', more: { state: 'COMPLETED' } }, p95: { list: 'count', is: 'p95', more: { state: 'COMPLETED' } }
+  };
+
+  // showHeat colours each element by the measure that is chosen, which its badge shows, and
+  // says who is there. What has happened there comes later: figure.heated shows what
+  // data-heat says then.
   function showHeat(figure, viewer, known) {
-    var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), steps = 5, heat;
-    function paint(by) {
-      var most = 0;
-      Object.keys(heat).forEach(function (id) { most = Math.max(most, heat[id][by] || 0); });
-      Object.keys(heat).forEach(function (id) {
-        if (!known(id)) return;
+    var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), steps = 5, heat = {};
+    var mode = document.getElementById('mode'), scale = document.getElementById('scale');
+    function paint() {
+      var by = mode.value, m = measures[by], text = m.is ? span : function (n) { return String(n); }, most = 0;
+      var shapes = Object.keys(heat).filter(function (id) { return known(id) && !known(id).waypoints; });
+      shapes.forEach(function (id) { most = Math.max(most, heat[id][by] || 0); });
+      overlays.clear();
+      shapes.forEach(function (id) {
+        var h = heat[id], value = h[by], holds = (known(id).children || []).length > 0; // a sub-process would drown what is in it
         for (var i = 1; i <= steps; i++) canvas.removeMarker(id, 'heat-' + i);
-        var holds = (known(id).children || []).length > 0; // a sub-process would drown what is in it
-        if (heat[id][by] > 0 && !holds) canvas.addMarker(id, 'heat-' + Math.max(1, Math.ceil(steps * heat[id][by] / most)));
+        if (value > 0 && !holds) canvas.addMarker(id, 'heat-' + Math.max(1, Math.ceil(steps * Math.sqrt(value / most))));
+        if (h.active && by !== 'active') overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure.dataset.now, { element: id }) });
+        if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure.dataset.open, { element: id }) });
+        var more = Object.assign(m.untyped ? { element: id } : { element: id, type: h.type }, m.more);
+        if (value) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', text(value), mode.selectedOptions[0].textContent + ': ' + text(value), figure.dataset[m.list], more, m.is, value) });
       });
+      scale.replaceChildren.apply(scale, !most ? [] : [1, 2, 3, 4, 5].map(function (i) {
+        var s = document.createElement('span');
+        s.className = 'step-' + i;
+        s.textContent = '≤ ' + text(Math.floor(most * i * i / steps / steps) || (i < steps ? 0 : most));
+        return s;
+      }));
     }
     figure.heated = function () {
       heat = JSON.parse(figure.dataset.heat);
-      overlays.clear();
-      Object.keys(heat).forEach(function (id) {
-        var h = heat[id], shape = known(id);
-        if (!shape || shape.waypoints) return;
-        if (h.active) overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure.dataset.now, id) });
-        if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure.dataset.open, id) });
-        if (h.count) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', h.count, h.count + ' executions, p50 ' + h.p50, figure.dataset.count, id, h.type) });
-      });
-      paint(document.querySelector('.modes input:checked').value);
+      paint();
     };
-    document.querySelectorAll('.modes input').forEach(function (input) {
-      input.addEventListener('change', function () { paint(input.value); });
-    });
+    mode.addEventListener('change', paint);
     figure.heated();
   }
 
@@ -149,8 +163,8 @@
       var shape = known(id);
       if (!shape) return;
       canvas.addMarker(id, 'at-' + marks[id].state);
-      if (!shape.waypoints && marks[id].count > 1) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', marks[id].count, marks[id].count + ' times', figure.dataset.count, id) });
-      if (marks[id].open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', marks[id].open, marks[id].open + ' open incidents', figure.dataset.open, id) });
+      if (!shape.waypoints && marks[id].count > 1) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', marks[id].count, marks[id].count + ' times', figure.dataset.count, { element: id }) });
+      if (marks[id].open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', marks[id].open, marks[id].open + ' open incidents', figure.dataset.open, { element: id }) });
     });
   }
 
