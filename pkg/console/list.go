@@ -378,12 +378,14 @@ func (p *listPage) Cell(row []cell, c column) template.HTML {
 	all := p.cells(row)
 	value, source := all[c.Name], all["source"].Text
 	to := func(path, text string) template.HTML {
-		return template.HTML(`<td class="id"><a href="` + template.HTMLEscapeString(path) + `">` + template.HTMLEscapeString(named(text)) + `</a></td>`)
+		return template.HTML(`<td class="name"><a href="` + template.HTMLEscapeString(path) + `">` + template.HTMLEscapeString(named(text)) + `</a></td>`)
 	}
 	text := template.HTMLEscapeString(value.Text)
 	switch {
 	case c.Name == "why":
 		return template.HTML(`<td class="why">` + template.HTMLEscapeString(p.Why[source+" "+all["instance"].Text]) + `</td>`)
+	case value.Null && (c.Name == "took_ms" || strings.HasPrefix(c.Title, "#")):
+		return `<td class="n">–</td>`
 	case value.Null:
 		return `<td>–</td>`
 	case c.Name == "instance" && !keyless(value.Text):
@@ -393,7 +395,7 @@ func (p *listPage) Cell(row []cell, c column) template.HTML {
 	case c.Name == "process":
 		version := ""
 		if v := all["process_version"]; v.Text != "" && v.Text != "0" && !v.Null {
-			version = ` <small class="id">v` + template.HTMLEscapeString(v.Text) + `</small>`
+			version = `&nbsp;<small class="id">v` + template.HTMLEscapeString(v.Text) + `</small>`
 		}
 		return template.HTML(strings.Replace(string(to(link("/process", "source", source, "id", value.Text), value.Text)), "</td>", version+"</td>", 1))
 	case c.Name == "state":
@@ -405,7 +407,7 @@ func (p *listPage) Cell(row []cell, c column) template.HTML {
 	case strings.HasPrefix(c.Title, "#"):
 		return template.HTML(`<td class="n id">` + text + `</td>`)
 	}
-	return template.HTML(`<td class="why">` + text + `</td>`)
+	return template.HTML(`<td class="` + map[bool]string{true: "why", false: "name"}[c.Name == "message"] + `">` + text + `</td>`)
 }
 
 func keyless(key string) bool { return key == "" || key == "-1" || key == "0" }

@@ -46,6 +46,7 @@
           if (!figure.clientWidth || !figure.clientHeight) return; // it is hidden
           canvas.resized();
           canvas.zoom('fit-viewport', 'auto');
+          if (figure.clientWidth < 600 && canvas.zoom() < 0.6) canvas.zoom(0.6, { x: 0, y: figure.clientHeight / 2 }); // its labels can be read; it moves
         };
         fit();
         if (figure.dataset.heat) showHeat(figure, viewer, known);
