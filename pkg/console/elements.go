@@ -91,7 +91,11 @@ const whatOf = `if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4
 // heat is what has happened at each element of the process, of the instances begun
 // in the window. What an instance did before it was migrated stays where it was.
 func (s *Server) heat(ctx context.Context, who *session, c chosen) section[heatRow] {
-	return rowsOf[heatRow](ctx, s.db, fill(heatSQL, append(c.pairs(), "what", whatOf, "now", moment(who.at), "of", fill(ofProcess, c.pairs()...), "began", "SELECT process_instance_key FROM flow.process_instances WHERE "+c.began(),
+	began := "SELECT process_instance_key FROM flow.process_instances WHERE " + c.began()
+	if c.Variant != "" {
+		began += " AND " + key + " GLOBAL IN (" + c.ofVariant(who) + ")"
+	}
+	return rowsOf[heatRow](ctx, s.db, fill(heatSQL, append(c.pairs(), "what", whatOf, "now", moment(who.at), "of", fill(ofProcess, c.pairs()...), "began", began,
 		"tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...))
 }
 
@@ -200,6 +204,11 @@ func heatMarks(rows []heatRow) map[string]heatMark {
 type elementsPage struct {
 	chosen
 	Heat section[heatRow]
+}
+
+// To is a list of what is chosen, also of one variant.
+func (p elementsPage) To(path string, pairs ...string) string {
+	return p.chosen.To(path, append(pairs, "variant", p.Variant)...)
 }
 
 // Marks are what the diagram shows of it.

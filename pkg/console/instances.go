@@ -39,7 +39,7 @@ func (a *asked) ongoing() bool {
 
 // chosen is the process that the filter names, as its page has it.
 func (a *asked) chosen() chosen {
-	c := chosen{Source: a.Value("source"), Process: a.Value("id"), Window: a.Window}
+	c := chosen{Source: a.Value("source"), Process: a.Value("id"), Variant: a.Value("variant"), Window: a.Window}
 	fmt.Sscan(a.Value("version"), &c.Version)
 	return c
 }
@@ -73,9 +73,8 @@ func (a *asked) instanceRows() string {
 	if kind := a.Value("error"); kind != "" {
 		within("SELECT source, process_instance_key FROM flow.incidents WHERE error_type = " + quote(kind))
 	}
-	if variant := a.Value("variant"); variant != "" {
-		c := a.chosen()
-		within(fill("SELECT source, instance FROM\n($ways) WHERE way = $variant", "ways", c.ways(a.who), "variant", variant))
+	if a.Value("variant") != "" {
+		within(a.chosen().ofVariant(a.who))
 	}
 	if text != "" {
 		all = append(all, a.ofText(text))
@@ -230,6 +229,9 @@ func (a *asked) elementRows() string {
 		of += " AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE state < 3)"
 	case !a.Anytime():
 		of += " AND process_instance_key GLOBAL IN (SELECT process_instance_key FROM flow.process_instances WHERE " + a.Window.within("started_at") + ")"
+	}
+	if c.Variant != "" {
+		of += " AND " + key + " GLOBAL IN\n        (" + c.ofVariant(a.who) + ")"
 	}
 	return fill(`SELECT source, instance, element AS key, tenant, process, process_version, id AS element, type, ['ACTIVE', 'COMPLETED', 'TERMINATED'][greatest(reached, 2) - 1] AS state,
         ifNull(activated, entered) AS began, coalesce(completed, terminated) AS ended,

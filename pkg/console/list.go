@@ -96,7 +96,7 @@ var kinds = []*kind{
 	{
 		Path: "/elements", Title: "Elements", Many: "executions of elements", rows: (*asked).elementRows,
 		columns: between(column{"type", "Type"}), by: []string{"element", "state"},
-		filters: []filter{{Name: "type", Label: "Type", column: "type", Size: 14}, statesOf("ACTIVE", "COMPLETED", "TERMINATED")},
+		filters: []filter{{Name: "type", Label: "Type", column: "type", Size: 14}, statesOf("ACTIVE", "COMPLETED", "TERMINATED"), {Name: "variant", Label: "Variant", Digits: true, Size: 8, more: true}},
 	},
 	{
 		Path: "/incidents", Title: "Incidents", Many: "incidents",

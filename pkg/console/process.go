@@ -18,6 +18,7 @@ type chosen struct {
 	Version         int64 // 0 is all of them
 	Window          window
 	Tenant          string // empty: all
+	Variant         string // number of the way whose instances the heat is of; empty: all
 	Target          string // a duration that instances should stay under; empty: none
 }
 
@@ -58,7 +59,17 @@ func (c chosen) Whole() chosen {
 }
 
 // ElementsPath is the page of its elements.
-func (c chosen) ElementsPath() string { return c.To("/process/elements") }
+func (c chosen) ElementsPath() string { return c.To("/process/elements", "variant", c.Variant) }
+
+// OfVariant is the page of the process with the heat of one variant.
+func (c chosen) OfVariant(way string) string {
+	return c.To("/process", "target", c.Target, "variant", way)
+}
+
+// ofVariant finds the instances of the variant.
+func (c chosen) ofVariant(who *session) string {
+	return fill("SELECT source, instance FROM\n($ways) WHERE way = $variant", "ways", c.ways(who), "variant", c.Variant)
+}
 
 // To is a page with what is chosen, and further parameters: pairs of a name and a value.
 func (c chosen) To(path string, pairs ...string) string {
@@ -340,7 +351,7 @@ func (p *processPage) Deployed(version int64) *time.Time {
 
 // chosenOf reads what an address chooses.
 func chosenOf(r *http.Request, now time.Time) (c chosen, err error) {
-	c = chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Tenant: r.FormValue("tenant"), Target: r.FormValue("target"), Window: windowOf(r, now)}
+	c = chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Tenant: r.FormValue("tenant"), Target: r.FormValue("target"), Variant: r.FormValue("variant"), Window: windowOf(r, now)}
 	if c.Window.Err != nil {
 		return c, c.Window.Err
 	}
@@ -349,6 +360,9 @@ func chosenOf(r *http.Request, now time.Time) (c chosen, err error) {
 	}
 	if _, err := duration(c.Target); c.Target != "" && err != nil {
 		return c, refuse(http.StatusBadRequest, "The target %q is not a duration such as 90s, 2h, or 3d.", c.Target)
+	}
+	if c.Variant != "" && !onlyDigits.MatchString(c.Variant) {
+		return c, refuse(http.StatusBadRequest, "The variant %q is no number.", c.Variant)
 	}
 	if text := r.FormValue("version"); text != "" {
 		if c.Version, err = strconv.ParseInt(text, 10, 64); err != nil {
