@@ -133,17 +133,17 @@ func (c *chart) bars(a answer, of int, names []int) {
 
 // Drawn is a chart of bars as a picture.
 func (c chart) Drawn() drawing {
-	const names, width, row = 260, 440, 22
+	const names, width, row = 200, 270, 22
 	most := 0.0
 	for _, b := range c.Bars {
 		most = max(most, b.Value)
 	}
 	var p pen
-	p.begin("bars", fmt.Sprintf("%s as %d bars: the table has the numbers", c.Title, len(c.Bars)), names+width+100, row*len(c.Bars)+4)
+	p.begin("bars", fmt.Sprintf("%s as %d bars: the table has the numbers", c.Title, len(c.Bars)), names+width+90, row*len(c.Bars)+4)
 	for i, b := range c.Bars {
 		long := width * b.Value / max(most, math.SmallestNonzeroFloat64)
 		p.f(`<g><title>%s: %s</title><text class="axis" x="%d" y="%d" text-anchor="end">%s</text><rect x="%d" y="%d" width="%.1f" height="%d" rx="2"/><text class="axis" x="%.1f" y="%d">%[2]s</text></g>`,
-			b.Label, b.Text, names-8, row*i+16, short(b.Label, 34), names, row*i+4, max(long, 1), row-7, names+long+6, row*i+16)
+			b.Label, b.Text, names-8, row*i+16, short(b.Label, 28), names, row*i+4, max(long, 1), row-7, names+long+6, row*i+16)
 	}
 	return p.end()
 }
