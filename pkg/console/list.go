@@ -40,7 +40,7 @@ func sharedFilters(window string) []filter {
 		{Name: "element", Label: "Element", Size: 12, column: "element"},
 		{Name: "instance", Label: "Instance", Size: 18, column: "instance", more: true},
 		{Name: "window", Value: window, Hidden: true}, {Name: "from", Hidden: true}, {Name: "to", Hidden: true}, {Name: "compare", Hidden: true},
-		{Name: "asof", Label: "As of", more: true},
+		{Name: "as_of", Label: "As of", more: true},
 		{Name: "any", Label: "Begun", Choices: []choice{{"", "in that time"}, {"1", "at any time"}}},
 	}
 }
@@ -158,7 +158,7 @@ func (a *asked) Anytime() bool {
 
 // askedOf reads an address.
 func askedOf(r *http.Request, who *session, k *kind) (*asked, error) {
-	if text := r.FormValue("asof"); text != "" {
+	if text := r.FormValue("as_of"); text != "" {
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {
 			return nil, refuse(http.StatusBadRequest, "%q is not a time such as 2026-01-31T12:00:00Z.", text)

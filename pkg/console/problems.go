@@ -186,7 +186,7 @@ func openProblems(last *openCount, quiet time.Duration) (all []problem) {
 		return nil
 	}
 	for _, k := range openKinds {
-		p, sums := problem{Text: k.text, Do: k.do, Counts: true, Link: k.list + "&any=1&asof=" + last.At.UTC().Format(time.RFC3339)}, map[string]uint64{}
+		p, sums := problem{Text: k.text, Do: k.do, Counts: true, Link: k.list + "&any=1&as_of=" + last.At.UTC().Format(time.RFC3339)}, map[string]uint64{}
 		if k.kind == "stuck" {
 			p.Text, p.Link = fmt.Sprintf(p.Text, span(quiet)), fmt.Sprintf(p.Link, quiet)
 		}

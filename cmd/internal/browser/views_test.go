@@ -184,7 +184,7 @@ func TestAStatementIsAsked(t *testing.T) {
 	tb.is("a name is completed", `document.querySelector('#sql').value.endsWith('FROM v_user_tasks') && /^[1-9]/.test(document.querySelector('.answer td').textContent)`)
 
 	for statement, answer := range map[string]string{
-		"SELECT currentUser() AS who":                         "analyst",
+		"SELECT currentUser() AS who":                         "console",
 		"SELECT '<img src=x onerror=alert(1)>' AS harm":       "<img src=x onerror=alert(1)>",
 		"INSERT INTO flow.changes SELECT * FROM flow.changes": "it asks, and changes nothing",
 	} {
