@@ -76,7 +76,7 @@ func testPages(t *testing.T, w *world) {
 	v := w.variable(t, i.Instance)
 	get("/instances?window=all&q="+url.QueryEscape(v.Name+"="+v.Value), http.StatusOK, v.Name+" = ")
 	body := get(strings.ReplaceAll(instance, "&amp;", "&"), http.StatusOK, "incident", i.ErrorType, i.ElementID, "<svg class=\"gantt\"", v.Name, "data-marks=", "ELEMENT_ACTIVATED",
-		fmt.Sprintf(`href="https://operate.example/processes/%d"`, i.Instance.Key), "events</summary>", "retries left")
+		fmt.Sprintf(`href="https://operate.example/processes/%d"`, i.Instance.Key))
 	seen := map[string]bool{}
 	for _, in := range w.truth.Instances { // one that was migrated says so, and what called one with an incident
 		if in.MigratedElement > 0 && in.StartedAt > 0 && !seen["migrated"] {
@@ -87,8 +87,12 @@ func testPages(t *testing.T, w *world) {
 			seen["called"] = true
 			get(fmt.Sprintf("/instance?source=cluster-a&key=%d", in.ParentInstance), http.StatusOK, "Incidents of called instances", itoa(in.Key))
 		}
+		if in.JobFailures > 0 && !seen["failed"] {
+			seen["failed"] = true
+			get(fmt.Sprintf("/instance?source=cluster-a&key=%d", in.Key), http.StatusOK, "events</summary>", `FAILED <span class="text">2 retries left, `)
+		}
 	}
-	if len(seen) != 2 {
+	if len(seen) != 3 {
 		t.Errorf("the world has only %v", seen)
 	}
 	_, after, _ := strings.Cut(body, `href="/record?`)
