@@ -78,7 +78,7 @@ func TestComposePublishesOnLoopbackOnly(t *testing.T) {
 
 // byTag are the services whose image is named by its tag, because its digest is
 // not known to us: deploy/README.md says how to pin it.
-var byTag = map[string]bool{"clickhouse": true}
+var byTag = map[string]bool{"clickhouse": true, "alertmanager": true}
 
 func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
 	c := compose(t)
@@ -142,7 +142,7 @@ func TestComposeSeparatesFrontAndBack(t *testing.T) {
 	front, back := []string{"front"}, []string{"back"}
 	want := map[string][]string{
 		"secrets": nil, // network_mode: none
-		"grafana": front, "api": {"front", "back"}, "console": {"front", "back"}, "prometheus": {"front", "back"},
+		"grafana": front, "alertmanager": front, "api": {"front", "back"}, "console": {"front", "back"}, "prometheus": {"front", "back"},
 		"nats": back, "clickhouse": back, "ingester": back, "sluice": back, "streams": back,
 	}
 	for name, s := range c.Services {

@@ -6,6 +6,7 @@
 #   deploy/secrets/api/tokens.yaml   its hash, read by the api
 #   deploy/secrets/api/fingerprint.key   key of the fingerprints of users' secret
 #                                    keys: back it up, without it they cannot be compared
+#   deploy/secrets/alertmanager/     addresses (webhooks) where alerts go, and the watchdog
 #
 # The folder deploy/secrets is closed to other users of this machine. Inside,
 # deploy/secrets/api is open: it is mounted into the container of the api, which
@@ -46,12 +47,20 @@ if [ ! -e deploy/secrets/api/fingerprint.key ]; then
 	echo "made deploy/secrets/api/fingerprint.key"
 fi
 
+mkdir -p deploy/secrets/alertmanager
+for receiver in people watchdog; do
+	if [ ! -e deploy/secrets/alertmanager/$receiver ]; then
+		echo "http://127.0.0.1:9/put-your-address-here" >deploy/secrets/alertmanager/$receiver
+		echo "made deploy/secrets/alertmanager/$receiver: put the address there where alerts go (webhook)"
+	fi
+done
+
 chmod 700 deploy/secrets
-chmod 755 deploy/secrets/api
-chmod 644 deploy/secrets/api/tokens.yaml deploy/secrets/api/fingerprint.key
+chmod 755 deploy/secrets/api deploy/secrets/alertmanager
+chmod 644 deploy/secrets/alertmanager/* deploy/secrets/api/tokens.yaml deploy/secrets/api/fingerprint.key
 
 # What else is mounted is read by the users of the containers, whatever the
 # umask of this checkout was.
-for mounted in deploy/nats.conf deploy/clickhouse deploy/prometheus deploy/grafana; do
+for mounted in deploy/nats.conf deploy/clickhouse deploy/prometheus deploy/alertmanager deploy/grafana; do
 	[ ! -e "$mounted" ] || chmod -R a+rX "$mounted"
 done

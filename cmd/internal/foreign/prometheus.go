@@ -42,7 +42,7 @@ type watched struct {
 const budget = 8 << 20
 
 // atFault are the alerts that our faults raise, and nothing before them.
-var atFault = []string{"EngineDied", "LaneHalted", "NotReady", "DiskBudgetTight", "DiskBudgetAlmostUsedUp", "ApiRejecting"}
+var atFault = []string{"EngineDied", "LaneHalted", "NotReady", "DiskBudgetAlmostUsedUp", "ApiRejecting"}
 
 // check runs promtool beside everything else.
 func (w watched) check(ctx context.Context, dir string, _ map[string]string) result {
@@ -150,7 +150,7 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	load.Go(func() error { return w.post(posting, 0, 2000) })
-	if err := w.raised(ctx, "the disk budget is filled", "DiskBudgetTight", "DiskBudgetAlmostUsedUp", "ApiRejecting"); err != nil {
+	if err := w.raised(ctx, "the disk budget is filled", "DiskBudgetAlmostUsedUp", "ApiRejecting"); err != nil {
 		return err
 	}
 	enough()

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	alpha "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1alpha1"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -45,6 +46,9 @@ var kinds = map[string]func() meta.Object{
 	"networking.k8s.io/v1/NetworkPolicy":      func() meta.Object { return new(networking.NetworkPolicy) },
 	"monitoring.coreos.com/v1/ServiceMonitor": func() meta.Object { return new(monitoring.ServiceMonitor) },
 	"monitoring.coreos.com/v1/PrometheusRule": func() meta.Object { return new(monitoring.PrometheusRule) },
+
+	"monitoring.coreos.com/v1alpha1/ScrapeConfig":       func() meta.Object { return new(alpha.ScrapeConfig) },
+	"monitoring.coreos.com/v1alpha1/AlertmanagerConfig": func() meta.Object { return new(alpha.AlertmanagerConfig) },
 }
 
 // manifests are the objects of an installation, by kind and name.
@@ -165,7 +169,7 @@ func TestWhatIsOffIsLeftOut(t *testing.T) {
 	text, err := rendered(nil, "{monitoring: {enabled: false}, networkPolicies: {enabled: false}}")
 	fatal.If(t, err)
 	for key := range read(t, text) {
-		if regexp.MustCompile(`^(ServiceMonitor|PrometheusRule|NetworkPolicy) `).MatchString(key) {
+		if regexp.MustCompile(`^(ServiceMonitor|ScrapeConfig|AlertmanagerConfig|PrometheusRule|NetworkPolicy) `).MatchString(key) {
 			t.Errorf("%s is there", key)
 		}
 	}
