@@ -187,6 +187,9 @@ func TestTheFileOfKeysIsFollowed(t *testing.T) {
 	writeFile(t, path, keySet(t, key, next))
 	a.Follow()
 	expect(t, a, "with its key", token, nil)
+	writeFile(t, path, `{"keys":[]}`)
+	a.Follow()
+	expect(t, a, "all keys withdrawn", token, flow.ErrTokenInvalid)
 
 	path = tokenFile(t, string(secret)+"\n")
 	a = newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: path}})

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,14 @@ var formats = map[string]printed{
 	"csv":     {"CSV", strings.Join(columns, ",") + "\n", "\"\n"}, // the embedded engine streams CSV, and CSVWithNames not
 	"ndjson":  {"JSONEachRow", "", "}\n"},
 	"parquet": {"Parquet", "", "PAR1"},
+}
+
+// texts are the columns of events.sql with text of engines and models.
+var texts = regexp.MustCompile("(?m)^    (.+) AS `(case:concept:name|concept:name|org:resource|bpmn:type|case:source|case:process|case:tenant)`")
+
+// forSpreadsheets puts a ' before texts that a spreadsheet would take for a formula.
+func forSpreadsheets(sql string) string {
+	return texts.ReplaceAllString(sql, `    if(match($1, '^[=+@\t\r-]'), concat('''', $1), $1) AS `+"`$2`")
 }
 
 // columns are those of events.sql.
@@ -107,7 +116,11 @@ func Run(ctx context.Context, cfg Config) error {
 			return fmt.Errorf("unknown format %s: use csv, ndjson, parquet, xes, or ocel", cfg.Format)
 		}
 		if _, err = to.WriteString(format.head); err == nil {
-			err = cfg.copy(ctx, eventsSQL, format, to)
+			sql := eventsSQL
+			if cfg.Format == "csv" {
+				sql = forSpreadsheets(sql)
+			}
+			err = cfg.copy(ctx, sql, format, to)
 		}
 	}
 	if err != nil {

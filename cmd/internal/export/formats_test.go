@@ -8,6 +8,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -20,10 +21,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/cmd/internal/export"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/fatal"
+	"sluice/pkg/flow"
+	"sluice/pkg/record"
+	"sluice/pkg/warehouse"
 )
 
 // readers read the events of a file, in the order in which they stand there.
@@ -277,4 +282,32 @@ func readXES(t *testing.T, r io.Reader) (all []step) {
 		}
 	}
 	return all
+}
+
+// TestNoCellIsAFormula: a spreadsheet that opens the CSV calculates nothing that a model or
+// a tenant says; the other formats have the texts as they are.
+func TestNoCellIsAFormula(t *testing.T) {
+	t.Parallel()
+	name, address := clickhousetest.FreshDatabase(t)
+	db, err := warehouse.Open(warehouse.Config{URL: address}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	fatal.If(t, err)
+	defer db.Close()
+	fatal.If(t, db.Migrate(t.Context()))
+	var records []string
+	for i, of := range []string{`7,"ELEMENT_ACTIVATED","PROCESS"`, `8,"ELEMENT_ACTIVATED","TASK"`, `8,"ELEMENT_COMPLETED","TASK"`} {
+		part := strings.Split(of, ",")
+		records = append(records, fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d,"key":%s,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":%s,
+			"value":{"bpmnProcessId":"@SUM(1)","version":1,"processInstanceKey":7,"flowScopeKey":7,"elementId":"=1+1","bpmnElementType":%s,"tenantId":"-acme"}}`, i+1, 1763701200000+int64(i), part[0], part[1], part[2]))
+	}
+	c := new(record.Columns)
+	fatal.If(t, c.Append(&flow.Message{Seq: 1, Topic: "flow.0.record", Received: time.Now(), Source: "+a", Body: []byte("[" + strings.Join(records, ",") + "]")}))
+	fatal.If(t, db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: "FLOW_0@1:1-1:0", StoredAt: time.Now().UnixMilli()}))
+	for format, want := range map[string]string{"csv": `"'+a/7","'=1+1","start"`, "ndjson": `"case:concept:name":"+a/7","concept:name":"=1+1"`} {
+		var out bytes.Buffer
+		cfg := export.Config{ClickHouse: clickhousetest.Shared(t).HTTP() + "/" + name, Format: format, File: "-", Stdout: &out}
+		fatal.If(t, export.Run(t.Context(), cfg))
+		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, `"@SUM(1)"`) == (format == "csv") {
+			t.Errorf("%s has %s, want %s", format, got, want)
+		}
+	}
 }
