@@ -166,6 +166,10 @@ clients: plain
 	@sh cmd/internal/foreign/install.sh .cache/foreign
 	@$(GO) run ./cmd/internal/foreign $(ARGS)
 
+alarms: plain ## an hour and a half of faults on sluice up as root, with Prometheus and Alertmanager: which alert each raises; PACE=6 in a sixth of the time
+	@sh cmd/internal/foreign/install.sh .cache/foreign
+	@$(GO) run ./cmd/internal/foreign --alarms $(or $(PACE),1)
+
 # Chromium is Debian's; as root it is installed, as make test's CI does docker-compose.
 BROWSER := cmd/internal/browser
 browser-tools: plain
@@ -245,4 +249,4 @@ need:
 	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
 	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need

@@ -35,13 +35,13 @@ if command -v java >/dev/null && command -v mvn >/dev/null && ! fresh java pom.x
 	installed java pom.xml
 fi
 
-# Debian's Prometheus and its promtool: unpacked, not installed, so that the
+# Debian's Prometheus with promtool, and its Alertmanager: unpacked, not installed, so that the
 # machine gets no further service. Where apt has no lists yet, root fetches them.
-if command -v apt-get >/dev/null && command -v dpkg >/dev/null && [ ! -x "$tools/prometheus/usr/bin/promtool" ]; then
+if command -v apt-get >/dev/null && command -v dpkg >/dev/null && [ ! -x "$tools/prometheus/usr/bin/prometheus-alertmanager" ]; then
 	work=$(mktemp -d)
 	chmod 755 "$work" # apt downloads as a user of its own
-	if (cd "$work" && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }) 2>"$work/said"; then
-		dpkg -x "$work"/prometheus_*.deb "$tools/prometheus"
+	if (cd "$work" && { apt-get download -qq prometheus prometheus-alertmanager || { apt-get update -qq && apt-get download -qq prometheus prometheus-alertmanager; }; }) 2>"$work/said"; then
+		for package in "$work"/*.deb; do dpkg -x "$package" "$tools/prometheus"; done
 	else
 		cat "$work/said" >&2
 	fi

@@ -29,13 +29,15 @@ import (
 )
 
 type options struct {
-	Checks  string `default:"cmd/internal/foreign/clients" type:"path" help:"Folder of the checks."`
-	Clients string `default:"docs/clients.md" type:"path" help:"Page with the programs that post records."`
-	Deploy  string `default:"deploy" type:"path" help:"Folder of alerts and dashboards."`
-	Sluice  string `default:".cache/programs/plain/sluice" type:"path" help:"The program."`
-	Tools   string `default:".cache/foreign" type:"path" help:"Folder where install.sh has put the clients."`
-	Only    string `help:"Run those clients alone whose name has this in it."`
-	All     bool   `help:"A client that cannot be run here is a failure too."`
+	Checks  string  `default:"cmd/internal/foreign/clients" type:"path" help:"Folder of the checks."`
+	Clients string  `default:"docs/clients.md" type:"path" help:"Page with the programs that post records."`
+	Deploy  string  `default:"deploy" type:"path" help:"Folder of alerts and dashboards."`
+	Sluice  string  `default:".cache/programs/plain/sluice" type:"path" help:"The program."`
+	Tools   string  `default:".cache/foreign" type:"path" help:"Folder where install.sh has put the clients."`
+	Only    string  `help:"Run those clients alone whose name has this in it."`
+	Alarms  float64 `help:"Instead: run faults for an hour and a half at so many times the pace, with Alertmanager, and list the alerts beside them."`
+	Keep    string  `default:".cache/alarms" type:"path" help:"Folder of that run, with recorded.yml."`
+	All     bool    `help:"A client that cannot be run here is a failure too."`
 }
 
 func main() {
@@ -113,6 +115,14 @@ type result struct {
 
 // run starts the product, then one client after the other.
 func (o options) run(ctx context.Context) error {
+	if o.Alarms > 0 {
+		if err := errors.Join(os.RemoveAll(o.Keep), os.MkdirAll(o.Keep, 0o700)); err != nil {
+			return err
+		}
+		a := alarms{watched: watched{bin: filepath.Join(o.Tools, "prometheus/usr/bin"), deploy: o.Deploy, sluice: o.Sluice}, pace: o.Alarms,
+			alertmanager: filepath.Join(o.Tools, "prometheus/usr/bin/prometheus-alertmanager")}
+		return a.run(ctx, o.Keep)
+	}
 	dir, err := os.MkdirTemp("", "sluice-foreign-")
 	if err != nil {
 		return err

@@ -1,0 +1,575 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"sluice/cmd/internal/deployment"
+	"sluice/pkg/auth"
+	"sluice/pkg/flow"
+	"sluice/pkg/programtest"
+)
+
+// alarms is the fault run: a trickle into sluice up, a fault every two minutes, and the
+// rules of deploy/prometheus as they are, evaluated by Prometheus and delivered by
+// Alertmanager. Each fault has to raise its alert, and nothing else may fire. What
+// Prometheus recorded becomes the tests of the rules that fired.
+//
+// At a pace of 4 a quarter of an hour stands for an hour: every duration of the rules and
+// of the faults is a fourth, and what was recorded is stretched again.
+type alarms struct {
+	watched
+	pace         float64
+	alertmanager string // file of the program
+
+	begun     time.Time
+	position  int // of records, owned by trickle and the faults, which the mutex orders
+	mu        sync.Mutex
+	delivered map[string][]time.Time // by Alertmanager's webhook, by alert
+	fired     []firing
+}
+
+// firing is a time in which an alert fired.
+type firing struct {
+	alert      string
+	begin, end time.Time // end: zero while it fires
+}
+
+// fault is what is done to sluice up.
+type fault struct {
+	name string
+	must []string // alerts that it has to raise
+	may  []string // what follows from it where it takes long: late records and answers
+	do   func(a *alarms, ctx context.Context) error
+}
+
+// late are the alerts that say that records or answers came late, or not at all.
+var late = []string{"FreshnessBurnsFast", "AckBurnsFast", "LagOld", "ApiErrors", "NotReady", "SluiceDown", "LaneWithoutOwner", "EngineDied"}
+
+// faults are carried out one after the other, again and again; the last one first, and once.
+var faults = []fault{
+	{"kill the engine", []string{"EngineDied"}, late, func(a *alarms, _ context.Context) error { return a.d.SignalEngine(syscall.SIGKILL) }},
+	{"freeze the engine for 90 s", []string{"NotReady"}, late, func(a *alarms, ctx context.Context) error {
+		if err := a.d.SignalEngine(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		a.hold(ctx)
+		return a.d.SignalEngine(syscall.SIGCONT)
+	}},
+	{"fill the disk for 90 s", []string{"DiskAlmostFull"}, late, func(a *alarms, ctx context.Context) error {
+		held := make(chan struct{})
+		go func() { defer close(held); a.hold(ctx) }()
+		for {
+			if err := a.fill(); err != nil {
+				return err
+			}
+			select {
+			case <-held:
+				return a.resize(diskSize)
+			case <-time.After(200 * time.Millisecond): // what is deleted meanwhile makes no room
+			}
+		}
+	}},
+	{"a client without a good token", []string{"ClientRejected"}, nil, func(a *alarms, ctx context.Context) error {
+		for range 60 {
+			_, _ = a.post(ctx, a.d.URL+"/flow/flowRecord/batch", "no-token", "[]") // it is refused
+			a.sleep(ctx, 1500*time.Millisecond)
+		}
+		return nil
+	}},
+	{"thirty documents that are no records", []string{"DeadLetters"}, nil, func(a *alarms, ctx context.Context) error {
+		status, err := a.post(ctx, a.d.Elastic+"/_bulk", a.d.Token, a.junk(30))
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("the bulk is answered %d", status)
+		}
+		return err
+	}},
+	{"an incident, and a timer that is overdue", []string{"IncidentsOpen", "WorkOverdue"}, nil, func(a *alarms, ctx context.Context) error {
+		const of = `"processInstanceKey":2251799813685255,"elementInstanceKey":2251799813685264,"processDefinitionKey":2251799813685250,"bpmnProcessId":"order","elementId":"work"`
+		_, err := a.post(ctx, a.d.URL+"/flow/flowRecord/batch", a.d.Token, "["+a.record("PROCESS_INSTANCE", "ELEMENT_ACTIVATED", `{"bpmnElementType":"PROCESS",`+of+`}`)+","+
+			a.record("INCIDENT", "CREATED", `{"errorType":"JOB_NO_RETRIES","errorMessage":"no",`+of+`}`)+","+
+			a.record("TIMER", "CREATED", `{"targetElementId":"work","repetitions":1,"dueDate":`+strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10)+`,`+of+`}`)+"]")
+		return err
+	}},
+}
+
+// diskSize is that of the disk of the run, in memory.
+const diskSize = "24g"
+
+// quiet is the source that posts every minute for an hour, and then no more.
+const quiet = "quiet"
+
+func (a *alarms) data() string { return filepath.Join(a.d.Dir, "data") }
+
+// fill leaves no room beyond what is used now.
+func (a *alarms) fill() error {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(a.data(), &stat); err != nil {
+		return err
+	}
+	err := a.resize(fmt.Sprint((stat.Blocks-stat.Bfree)*uint64(stat.Bsize) + 256<<10))
+	if errors.Is(err, syscall.EINVAL) { // it has written more meanwhile
+		return nil
+	}
+	return err
+}
+
+func (a *alarms) resize(size string) error {
+	return syscall.Mount("", a.data(), "", syscall.MS_REMOUNT, "size="+size)
+}
+
+// junk is a bulk of so many documents that are no records, each of its own.
+func (a *alarms) junk(n int) string {
+	var bulk strings.Builder
+	for i := range n {
+		fmt.Fprintf(&bulk, "{\"index\":{\"_index\":\"logs\"}}\n{\"message\":\"%d of %s\"}\n", i, time.Now())
+	}
+	return bulk.String()
+}
+
+// hold leaves a fault for 90 s, and for what sluice up takes to notice at any pace.
+func (a *alarms) hold(ctx context.Context) {
+	a.sleep(ctx, 90*time.Second)
+	time.Sleep(8 * time.Second)
+}
+
+// sleep waits for so long at the pace of the run.
+func (a *alarms) sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(a.paced(d)):
+	}
+}
+
+func (a *alarms) paced(d time.Duration) time.Duration { return time.Duration(float64(d) / a.pace) }
+
+// record is one of the trickle's engine.
+func (a *alarms) record(valueType, intent, value string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.position++
+	return fmt.Sprintf(`{"partitionId":1,"position":%d,"key":%d,"timestamp":%d,"recordType":"EVENT","valueType":"%s","intent":"%s","value":%s}`,
+		a.position, 2251799813685286+a.position, time.Now().UnixMilli(), valueType, intent, value)
+}
+
+func (a *alarms) post(ctx context.Context, to, token, body string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if req.Header.Set("Authorization", "Bearer "+token); strings.HasSuffix(to, "_bulk") {
+		req.SetBasicAuth("exporter", token)
+		req.Header.Set("Content-Type", "application/x-ndjson")
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return res.StatusCode, res.Body.Close()
+}
+
+// trickle posts five records a second, and one a minute for the quiet source until it
+// falls silent. A record that is refused is posted again, as an exporter does.
+func (a *alarms) trickle(ctx context.Context, token string, silent time.Time) error {
+	next := time.Now()
+	for n := 0; ctx.Err() == nil; n++ {
+		body := a.record("JOB", "CREATED", `{"type":"charge"}`)
+		for ctx.Err() == nil {
+			if status, err := a.post(ctx, a.d.URL+"/flow/flowRecord/batch", a.d.Token, body); err == nil && status == http.StatusOK {
+				break
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if time.Now().After(next) && time.Now().Before(silent) {
+			_, _ = a.post(ctx, a.d.URL+"/flow/flowRecord/batch", token, a.record("JOB", "CREATED", `{"type":"quiet"}`)) // the next one comes soon
+			next = next.Add(a.paced(time.Minute))
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return nil
+}
+
+// webhook takes what Alertmanager delivers.
+func (a *alarms) webhook(_ http.ResponseWriter, r *http.Request) {
+	var message struct {
+		Alerts []struct {
+			Status string
+			Labels map[string]string
+		}
+	}
+	if json.NewDecoder(r.Body).Decode(&message) != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, one := range message.Alerts {
+		if name := one.Labels["alertname"]; one.Status == "firing" {
+			a.delivered[name] = append(a.delivered[name], time.Now())
+		}
+	}
+}
+
+var (
+	duration = regexp.MustCompile(`\b(\d+)([smhd])\b`)
+	timed    = regexp.MustCompile(`\[[^\]]+\]|offset \w+|(?m)^ +(for|group_\w+|repeat_interval): \w+$`)
+)
+
+// atPace divides every duration of the rules by the pace.
+func (a *alarms) atPace(rules []byte) []byte {
+	return timed.ReplaceAllFunc(rules, func(part []byte) []byte {
+		return duration.ReplaceAllFunc(part, func(text []byte) []byte {
+			d, _ := time.ParseDuration(strings.Replace(string(text), "d", "h", 1)) // no rule has days
+			return fmt.Appendf(nil, "%dms", a.paced(d).Milliseconds())
+		})
+	})
+}
+
+// start starts sluice up on a disk of its own, Prometheus, and Alertmanager.
+func (a *alarms) start(ctx context.Context, dir string) (stop func() error, err error) {
+	if a.d, err = deployment.New(deployment.Config{Bin: filepath.Dir(a.sluice), Dir: dir, Up: true, Exporters: true}); err != nil {
+		return nil, err
+	}
+	if err := syscall.Mount("sluice-alarms", a.data(), "tmpfs", 0, "size="+diskSize); err != nil {
+		return nil, fmt.Errorf("mount a disk that can be filled, which only root can: %w", err)
+	}
+	hook := httptest.NewServer(http.HandlerFunc(a.webhook))
+	a.prometheus = programtest.Address()
+	manager := programtest.Address()
+	stop = func() error {
+		err := errors.Join(a.d.Stop(), syscall.Unmount(a.data(), syscall.MNT_DETACH))
+		hook.Close()
+		return err
+	}
+	if err := errors.Join(a.configure(dir, a.d.Process(deployment.Up).Ops), a.d.Start(ctx)); err != nil {
+		return stop, err
+	}
+	config, err := os.ReadFile(filepath.Join(dir, "prometheus.yml"))
+	rules, rulesErr := os.ReadFile(filepath.Join(a.deploy, "prometheus/alerts.yml"))
+	routes, routesErr := os.ReadFile(filepath.Join(a.deploy, "alertmanager/alertmanager.yml"))
+	if err := errors.Join(err, rulesErr, routesErr); err != nil {
+		return stop, err
+	}
+	every := fmt.Sprintf("%dms", a.paced(15*time.Second).Milliseconds())
+	text := strings.ReplaceAll(strings.ReplaceAll(string(config), "500ms", every), "127.0.0.1:9093", manager)
+	sent := regexp.MustCompile(`url_file: [^,]+`).ReplaceAllString(string(routes), "url: "+hook.URL)
+	sent = string(a.atPace([]byte(sent)))
+	for name, content := range map[string][]byte{"prometheus.yml": []byte(text), "alerts.yml": a.atPace(rules), "alertmanager.yml": []byte(sent)} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return stop, err
+		}
+	}
+	// Debian's Alertmanager reads a template below /usr/share: it gets that of its package.
+	share := filepath.Join(filepath.Dir(filepath.Dir(a.alertmanager)), "share")
+	for _, p := range []*programtest.Process{
+		programtest.New(dir, "alertmanager", "unshare", "--mount", "sh", "-c", `mount --bind "$0" /usr/share && exec "$@"`, share, a.alertmanager, "--config.file", filepath.Join(dir, "alertmanager.yml"), "--storage.path", filepath.Join(dir, "alerts"),
+			"--web.listen-address", manager, "--cluster.listen-address", "", "--log.level", "warn"),
+		programtest.New(dir, "prometheus", filepath.Join(a.bin, "prometheus"), "--config.file", filepath.Join(dir, "prometheus.yml"),
+			"--storage.tsdb.path", filepath.Join(dir, "tsdb"), "--web.listen-address", a.prometheus, "--log.level", "warn"),
+	} {
+		if err := p.Start(); err != nil {
+			return stop, err
+		}
+		before := stop
+		stop = func() error { return errors.Join(p.Stop(), before()) }
+	}
+	return stop, nil
+}
+
+// run is the fault run of an hour and a quarter, at the pace.
+func (a *alarms) run(ctx context.Context, dir string) (err error) {
+	a.delivered = map[string][]time.Time{}
+	stop, err := a.start(ctx, dir)
+	if stop != nil {
+		defer func() { err = errors.Join(err, stop()) }()
+	}
+	if err != nil {
+		return err
+	}
+	token := auth.NewToken()
+	if err := auth.Edit(filepath.Join(a.data(), "tokens.yaml"), func(all []auth.Entry) ([]auth.Entry, error) {
+		return append(all, auth.Entry{Subject: quiet, Source: quiet, SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRecordsWrite}}), nil
+	}); err != nil {
+		return err
+	}
+	a.begun = time.Now()
+	silent := a.begun.Add(a.paced(70 * time.Minute))
+	posting, enough := context.WithCancel(ctx)
+	var beside errgroup.Group
+	defer func() { enough(); err = errors.Join(err, beside.Wait()) }()
+	beside.Go(func() error { return a.trickle(posting, token, silent) })
+	beside.Go(func() error { return a.follow(posting) })
+
+	var done []carried
+	for at, n := a.begun.Add(a.paced(4*time.Minute)), 0; ctx.Err() == nil && at.Before(silent.Add(-a.paced(8*time.Minute))); at, n = at.Add(a.paced(2*time.Minute)), n+1 {
+		a.wait(ctx, at)
+		f := faults[len(faults)-1]
+		if n > 0 {
+			f = faults[(n-1)%(len(faults)-1)]
+		}
+		done = append(done, carried{f, time.Now()})
+		if err := f.do(a, ctx); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	a.wait(ctx, silent)
+	done = append(done, carried{fault{name: "the source quiet stops posting", must: []string{"SourceSilent"}}, time.Now()})
+	a.wait(ctx, silent.Add(a.paced(22*time.Minute)))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return errors.Join(a.judge(done), a.writeTests(ctx, dir))
+}
+
+func (a *alarms) wait(ctx context.Context, at time.Time) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(at)):
+	}
+}
+
+// follow notes when each alert begins and ends to fire.
+func (a *alarms) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if now, err := a.firing(ctx); err == nil {
+			a.mu.Lock()
+			for i, f := range a.fired {
+				if _, still := now[f.alert]; f.end.IsZero() && !still {
+					a.fired[i].end = time.Now()
+				} else if f.end.IsZero() {
+					delete(now, f.alert)
+				}
+			}
+			for name := range now {
+				a.fired = append(a.fired, firing{alert: name, begin: time.Now()})
+			}
+			a.mu.Unlock()
+		}
+		a.sleep(ctx, 4*time.Second)
+	}
+	return nil
+}
+
+// carried is a fault that was carried out.
+type carried struct {
+	fault
+	at time.Time
+}
+
+// judge prints the alerts beside the faults, and says which is missing and which has no
+// fault. An alert is of the last fault that may raise it. Under the lock.
+func (a *alarms) judge(done []carried) error {
+	var wrong []error
+	raised := make([][]firing, len(done))
+	for _, f := range a.fired {
+		if f.alert == "Watchdog" {
+			continue
+		}
+		of := -1
+		for i, c := range done {
+			if !f.begin.Before(c.at) && (slices.Contains(c.must, f.alert) || slices.Contains(c.may, f.alert)) {
+				of = i
+			}
+		}
+		if of < 0 {
+			wrong = append(wrong, fmt.Errorf("%s fired after %s without a fault", f.alert, a.stretched(f.begin.Sub(a.begun))))
+			continue
+		}
+		raised[of] = append(raised[of], f)
+	}
+	fmt.Println("| after | fault | alert, after, delivered after |\n|--:|---|---|")
+	for i, c := range done {
+		var all []string
+		missing := slices.Clone(c.must)
+		for _, f := range raised[i] {
+			missing = slices.DeleteFunc(missing, func(name string) bool { return name == f.alert })
+			came := slices.IndexFunc(a.delivered[f.alert], func(at time.Time) bool { return !at.Before(f.begin.Add(-a.paced(5 * time.Second))) })
+			if came < 0 {
+				wrong = append(wrong, fmt.Errorf("%s was not delivered", f.alert))
+				continue
+			}
+			all = append(all, fmt.Sprintf("%s %s, %s", f.alert, a.stretched(f.begin.Sub(c.at)), a.stretched(a.delivered[f.alert][came].Sub(c.at))))
+		}
+		fmt.Printf("| %s | %s | %s |\n", a.stretched(c.at.Sub(a.begun)), c.name, strings.Join(all, "; "))
+		if len(missing) > 0 {
+			wrong = append(wrong, fmt.Errorf("%s after %s: %q did not fire", c.name, a.stretched(c.at.Sub(a.begun)), missing))
+		}
+	}
+	fmt.Printf("the watchdog was delivered %d times\n", len(a.delivered["Watchdog"]))
+	return errors.Join(wrong...)
+}
+
+// stretched is a time of the run at a pace of 1.
+func (a *alarms) stretched(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * a.pace).Round(time.Second)
+}
+
+// recording is the test of a rule, as promtool reads it.
+type recording struct {
+	name            string
+	series          map[string]string // values by series
+	before, at, end int               // samples: it does not fire, it fires with labels, it does not fire any more (0: it fires to the end)
+	labels          string
+}
+
+// writeTests writes what Prometheus has recorded every 15 s of the series of the rules that
+// fired: the tests of these rules. Under the lock.
+func (a *alarms) writeTests(ctx context.Context, dir string) error {
+	rules := regexp.MustCompile(`(?s)- alert: (\w+)\n +expr: (.*?)\n +(?:for|labels):`)
+	content, err := os.ReadFile(filepath.Join(a.deploy, "prometheus/alerts.yml"))
+	if err != nil {
+		return err
+	}
+	var out strings.Builder
+	for _, rule := range rules.FindAllSubmatch(content, -1) {
+		name := string(rule[1])
+		first := slices.IndexFunc(a.fired, func(f firing) bool { return f.alert == name })
+		if first < 0 || strings.Contains(string(rule[2]), "_bucket") || name == "Watchdog" {
+			continue
+		}
+		r, err := a.recording(ctx, name, string(rule[2]), a.fired[first])
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		out.WriteString(r.test())
+	}
+	return os.WriteFile(filepath.Join(dir, "recorded.yml"), []byte(out.String()), 0o644)
+}
+
+// recording reads the series of a rule around the first time when it fired.
+func (a *alarms) recording(ctx context.Context, name, expr string, f firing) (r recording, err error) {
+	back := 20 * time.Minute
+	if strings.Contains(expr, "1h") {
+		back = 95 * time.Minute
+	}
+	step := a.paced(15 * time.Second)
+	from := f.begin.Add(-a.paced(back))
+	if from.Before(a.begun) {
+		from = a.begun
+	}
+	to := f.begin.Add(a.paced(2 * time.Minute))
+	if !f.end.IsZero() {
+		to = f.end.Add(a.paced(2 * time.Minute))
+	}
+	if now := time.Now(); to.After(now) {
+		to = now
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(regexp.MustCompile(`\bsluice_\w+|\bup\b`).FindAllString(expr, -1))))
+	found, err := a.ranged(ctx, `{__name__=~"`+strings.Join(names, "|")+`"}`, from, to, step)
+	if err != nil {
+		return r, err
+	}
+	alerts, err := a.ranged(ctx, `ALERTS{alertname="`+name+`", alertstate="firing"}`, from, to, step)
+	if err != nil || len(alerts) == 0 {
+		return r, errors.Join(err, errors.New("it is not recorded"))
+	}
+	r = recording{name: name, series: map[string]string{}, labels: slices.Sorted(maps.Keys(alerts))[0]}
+	fires := alerts[r.labels]
+	begin := slices.IndexFunc(fires, func(v string) bool { return v != "_" })
+	last := len(fires) - 1
+	for fires[last] == "_" {
+		last--
+	}
+	r.before, r.at = begin-2, begin+(last-begin)/2
+	if last < len(fires)-3 {
+		r.end = len(fires) - 1
+	}
+	for series, values := range found {
+		if slices.ContainsFunc(values, func(v string) bool { return v != "_" && v != "0" }) {
+			r.series[series] = runs(values)
+		}
+	}
+	return r, nil
+}
+
+// ranged are the values of each series, "_" where there is none.
+func (a *alarms) ranged(ctx context.Context, query string, from, to time.Time, step time.Duration) (map[string][]string, error) {
+	var answer struct {
+		Result []struct {
+			Metric map[string]string
+			Values [][2]any
+		}
+	}
+	err := a.get(ctx, fmt.Sprintf("/api/v1/query_range?query=%s&start=%.3f&end=%.3f&step=%.3f", url.QueryEscape(query), float64(from.UnixMilli())/1e3, float64(to.UnixMilli())/1e3, step.Seconds()), &answer)
+	all := map[string][]string{}
+	for _, s := range answer.Result {
+		name := s.Metric["__name__"]
+		var labels []string
+		for _, label := range slices.Sorted(maps.Keys(s.Metric)) {
+			value := s.Metric[label]
+			if label == "instance" {
+				value = "127.0.0.1:8081"
+			}
+			if label != "__name__" {
+				labels = append(labels, label+`="`+value+`"`)
+			}
+		}
+		values := slices.Repeat([]string{"_"}, int(to.Sub(from)/step)+1)
+		for _, v := range s.Values {
+			at := int((v[0].(float64)-float64(from.UnixMilli())/1e3)/step.Seconds() + 0.5)
+			if at >= 0 && at < len(values) {
+				values[at] = v[1].(string)
+			}
+		}
+		all[name+"{"+strings.Join(labels, ", ")+"}"] = values
+	}
+	return all, err
+}
+
+// runs writes values as promtool reads them, equal ones in a row as one.
+func runs(values []string) string {
+	var all []string
+	for i := 0; i < len(values); {
+		n := i
+		for n < len(values) && values[n] == values[i] {
+			n++
+		}
+		switch {
+		case values[i] == "_" && n-i > 1:
+			all = append(all, fmt.Sprintf("_x%d", n-i))
+		case n-i > 1:
+			all = append(all, fmt.Sprintf("%s+0x%d", values[i], n-i-1))
+		default:
+			all = append(all, values[i])
+		}
+		i = n
+	}
+	return strings.Join(all, " ")
+}
+
+// test is the recording as a test of promtool.
+func (r recording) test() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "  - name: %s\n    interval: 15s\n    input_series:\n", r.name)
+	for _, series := range slices.Sorted(maps.Keys(r.series)) {
+		fmt.Fprintf(&out, "      - {series: '%s', values: %s}\n", series, r.series[series])
+	}
+	ask := fmt.Sprintf(`'ALERTS{alertname="%s", alertstate="firing"}'`, r.name)
+	fmt.Fprintf(&out, "    promql_expr_test:\n      - {eval_time: %ds, expr: %s}\n      - eval_time: %ds\n        expr: %s\n        exp_samples: [{value: 1, labels: '%s'}]\n",
+		15*r.before, ask, 15*r.at, ask, r.labels)
+	if r.end > 0 {
+		fmt.Fprintf(&out, "      - {eval_time: %ds, expr: %s}\n", 15*r.end, ask)
+	}
+	return out.String()
+}
