@@ -157,8 +157,8 @@ func TestEachAlertHasItsUnitTest(t *testing.T) {
 	}
 	for _, test := range file.Tests {
 		got = append(got, test.Name)
-		if len(test.Queries) != 3 {
-			t.Errorf("the test of %s asks %d questions, want 3: not yet, now, and no more", test.Name, len(test.Queries))
+		if n := len(test.Queries); n < 2 || n > 3 {
+			t.Errorf("the test of %s asks %d questions, want 3: not yet, now, and no more (not if it fired to the end of the recording)", test.Name, n)
 		}
 	}
 	if !slices.Equal(got, want) {

@@ -124,7 +124,7 @@ func (a *alarms) fill() error {
 	if err := syscall.Statfs(a.data(), &stat); err != nil {
 		return err
 	}
-	err := a.resize(fmt.Sprint((stat.Blocks-stat.Bfree)*uint64(stat.Bsize) + 256<<10))
+	err := a.resize(fmt.Sprint((stat.Blocks-stat.Bfree)*uint64(stat.Bsize) + 64<<10))
 	if errors.Is(err, syscall.EINVAL) { // it has written more meanwhile
 		return nil
 	}
@@ -405,8 +405,12 @@ func (a *alarms) judge(done []carried) error {
 		for _, f := range raised[i] {
 			missing = slices.DeleteFunc(missing, func(name string) bool { return name == f.alert })
 			came := slices.IndexFunc(a.delivered[f.alert], func(at time.Time) bool { return !at.Before(f.begin.Add(-a.paced(5 * time.Second))) })
-			if came < 0 {
+			if came < 0 && slices.Contains(c.must, f.alert) {
 				wrong = append(wrong, fmt.Errorf("%s was not delivered", f.alert))
+				continue
+			}
+			if came < 0 { // it fired again within Alertmanager's group_interval
+				all = append(all, fmt.Sprintf("%s %s", f.alert, a.stretched(f.begin.Sub(c.at))))
 				continue
 			}
 			all = append(all, fmt.Sprintf("%s %s, %s", f.alert, a.stretched(f.begin.Sub(c.at)), a.stretched(a.delivered[f.alert][came].Sub(c.at))))
@@ -487,13 +491,13 @@ func (a *alarms) recording(ctx context.Context, name, expr string, f firing) (r 
 	r = recording{name: name, series: map[string]string{}, labels: slices.Sorted(maps.Keys(alerts))[0]}
 	fires := alerts[r.labels]
 	begin := slices.IndexFunc(fires, func(v string) bool { return v != "_" })
-	last := len(fires) - 1
-	for fires[last] == "_" {
-		last--
+	until := begin
+	for until < len(fires) && fires[until] != "_" {
+		until++
 	}
-	r.before, r.at = begin-2, begin+(last-begin)/2
-	if last < len(fires)-3 {
-		r.end = len(fires) - 1
+	r.before, r.at = begin-2, begin+(until-begin)*2/3
+	if until+1 < len(fires) {
+		r.end = until + 1
 	}
 	for series, values := range found {
 		if slices.ContainsFunc(values, func(v string) bool { return v != "_" && v != "0" }) {
