@@ -1,5 +1,5 @@
-// Command api takes records and changes in over HTTP and answers once they are
-// durable in the stream.
+// Command api accepts records and changes over HTTP and answers once they are durable
+// in the stream.
 package main
 
 import (
@@ -9,5 +9,5 @@ import (
 )
 
 func main() {
-	os.Exit(run.Program("api", "Take workflow records in over HTTP and keep them in NATS JetStream.", &run.API{}))
+	os.Exit(run.Program("api", "Accept workflow records over HTTP and publish them to NATS JetStream.", &run.API{}))
 }

@@ -15,17 +15,17 @@ import (
 type askCmd struct {
 	Question string   `arg:"" optional:"" help:"Name of a question; lists all of them when omitted."`
 	Process  *string  `help:"BPMN process id; all processes when omitted."`
-	From     moment   `help:"The first moment: 90m or 7d for as long ago, or a time such as 2026-01-31T12:00:00Z; 7d when omitted."`
-	To       moment   `help:"The moment after the last one; now when omitted."`
+	From     moment   `help:"Start of the time range, inclusive: an age such as 90m or 7d, or a time such as 2026-01-31T12:00:00Z; 7d when omitted."`
+	To       moment   `help:"End of the time range, exclusive; now when omitted."`
 	Tenant   *string  `help:"Tenant; all tenants when omitted."`
-	Source   *string  `help:"Engine, as its token says, for questions about one instance."`
+	Source   *string  `help:"Source, for questions about one instance."`
 	Set      []string `sep:"none" placeholder:"NAME=VALUE" help:"Another parameter of the question; repeat for more."`
 	Format   string   `placeholder:"FORMAT" enum:"table,csv,json,md" default:"table" help:"table, csv, json, or md (Markdown)."`
-	SQL      bool     `name:"sql" help:"Print the statement with these values, and do not run it."`
+	SQL      bool     `name:"sql" help:"Print the statement with these values instead of running it."`
 	reading
 }
 
-// Run prints the answer to a question, which the analyst asks.
+// Run queries as the user analyst.
 func (c *askCmd) Run(ctx context.Context, _ *slog.Logger) error {
 	values, err := c.values(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *askCmd) Run(ctx context.Context, _ *slog.Logger) error {
 	})
 }
 
-// values are those of the parameters that the command line names.
+// values are the parameters given on the command line.
 func (c *askCmd) values(ctx context.Context) (map[string]string, error) {
 	values := map[string]string{}
 	for name, value := range map[string]*string{"process": c.Process, "tenant": c.Tenant, "source": c.Source} {

@@ -35,9 +35,9 @@ func TestWhatAskIsGiven(t *testing.T) {
 		"durations --from 1d --to 2d":           "is not before --to",
 		"durations --set first":                 "--set first: give each parameter once, as name=value",
 		"durations --process a --set process=b": "--set process=b: give each parameter once",
-		"durations --from yesterday":            "say 90m or 7d for as long ago, or 2026-01-31T12:00:00Z",
+		"durations --from yesterday":            "use an age such as 90m or 7d, or a time such as 2026-01-31T12:00:00Z",
 		"durations --from -1d":                  "-1d",
-		"durations --from 99999d":               "say 90m or 7d",
+		"durations --from 99999d":               "use an age such as 90m or 7d",
 	} {
 		if got, err := given(t, args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want %q", args, got, err, want)

@@ -34,20 +34,19 @@ import (
 )
 
 type backupCmd struct {
-	To          string        `required:"" help:"Folder of the backup: empty or missing, or that of a backup that was interrupted, which is resumed."`
-	WithSecrets bool          `help:"Also copy the access token, the passwords and the key of fingerprints from --data, as they are: every reader of the backup can use them."`
-	Hold        time.Duration `default:"1m" help:"How long the lanes stand still at most if this command dies while it holds them."`
+	To          string        `required:"" help:"Folder of the backup: empty or missing, or that of an interrupted backup, which is resumed."`
+	WithSecrets bool          `help:"Also copy the access token, the passwords and the fingerprint key from --data, in plain text: every reader of the backup can use them."`
+	Hold        time.Duration `default:"1m" help:"Maximum pause of the lanes if this command dies while it holds them."`
 	Wait        time.Duration `default:"10m" help:"How long to wait for moves of sources and for sluice forget to finish."`
-	Keep        time.Duration `default:"15m" help:"How long the lanes are not purged if this command dies; within it the backup can be resumed."`
-	JSON        bool          `name:"json" help:"Print what the backup holds as JSON."`
+	Keep        time.Duration `default:"15m" help:"How long the lanes are not purged if this command dies; until then the backup can be resumed."`
+	JSON        bool          `name:"json" help:"Print the contents of the backup as JSON."`
 	run.Operator
 	run.NATS
 	run.ClickHouse
 }
 
-// secretFiles are those of a data folder that the next one can use. The key of
-// fingerprints is the one that a new folder cannot make for itself: by it the secret
-// keys of users are compared.
+// secretFiles are the secrets of a data folder. Of these a new folder cannot replace the
+// fingerprint key: the stored secret keys of users are compared by it.
 func secretFiles(data string) ([]string, error) {
 	names := []string{"token", tokensName, "fingerprint.key"}
 	folder, err := os.ReadDir(filepath.Join(data, "secrets"))
@@ -68,7 +67,7 @@ func (c *backupCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	db, err := tablesAt(c.Operator, c.ClickHouse, log) // a move that it waits for may outlast an outage
+	db, err := tablesAt(c.Operator, c.ClickHouse, log) // ClickHouse may be down while the backup waits for a move
 	if err != nil {
 		return err
 	}
@@ -90,7 +89,7 @@ func (c *backupCmd) Run(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// printBackup says what a backup holds, and what is to be sent again after a restore.
+// printBackup prints the contents of a backup, and the positions from which to resend.
 func printBackup(out io.Writer, m *backup.Manifest, asJSON bool, doing string) error {
 	if asJSON {
 		short := *m
@@ -99,13 +98,13 @@ func printBackup(out io.Writer, m *backup.Manifest, asJSON bool, doing string) e
 	}
 	fmt.Fprintf(out, "%s %s as it was at %s: %d rows in tables, %d messages in streams, %.1f MB.\n", doing, m.Database, m.Begun.Format(time.RFC3339), m.Rows(), m.Messages(), float64(m.Bytes())/1e6)
 	if len(m.Resend) == 0 {
-		_, err := fmt.Fprintln(out, "No source has sent anything.")
+		_, err := fmt.Fprintln(out, "It holds no records of any source.")
 		return err
 	}
-	fmt.Fprintln(out, "After a restore each source sends again from here; what is known is not stored twice:")
+	fmt.Fprintln(out, "After a restore each source must resend from these positions; stored records are deduplicated:")
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "source\tpartition\tfrom position\tlast position held\treceived\t")
+	fmt.Fprintln(w, "source\tpartition\tfrom position\tlast position\treceived\t")
 	for _, r := range m.Resend {
 		partition, from, last := fmt.Sprint(r.Partition), fmt.Sprint(r.From), fmt.Sprint(r.Last)
 		if r.Partition == 0 {
@@ -117,18 +116,18 @@ func printBackup(out io.Writer, m *backup.Manifest, asJSON bool, doing string) e
 		return err
 	}
 	if slices.ContainsFunc(m.Resend, func(r warehouse.Reach) bool { return r.Partition == 0 }) {
-		fmt.Fprintln(out, "\nRecords without a position: what was sent since a minute before that time.")
+		fmt.Fprintln(out, "\nRecords without a position: resend those sent since a minute before the time received.")
 	}
 	return nil
 }
 
 type restoreCmd struct {
 	From           string `required:"" help:"Folder of a complete backup."`
-	Into           string `help:"Data folder for sluice up: empty or missing, or that of a restore that was interrupted, which is continued. Without it the backup goes to the servers at --nats and --clickhouse."`
-	Check          bool   `help:"Only read the backup, say whether it is whole, what it holds, and from where sources would send again." env:"-"`
-	StreamReplicas int    `default:"0" help:"Copies of every stream: 1, 3 or 5; 0 is as many as there were, and 1 with --into."`
-	Library        string `name:"clickhouse-library" help:"With --into: file of the ClickHouse engine; found next to the program when empty, and nowhere else."`
-	JSON           bool   `name:"json" help:"Print what was restored as JSON."`
+	Into           string `help:"Data folder for sluice up: empty or missing, or that of an interrupted restore, which is resumed. Without it the backup is restored to the servers at --nats and --clickhouse."`
+	Check          bool   `help:"Only verify the checksums of the backup, and print its contents and the positions from which sources would resend." env:"-"`
+	StreamReplicas int    `default:"0" help:"Replicas of every stream: 1, 3 or 5; 0: as in the backup, and 1 with --into."`
+	Library        string `name:"clickhouse-library" help:"With --into: file of the ClickHouse engine; when empty, the one next to the program, and no other."`
+	JSON           bool   `name:"json" help:"Print the restored contents as JSON."`
 	run.Operator
 	run.NATS
 	run.ClickHouse
@@ -144,7 +143,7 @@ func (c *restoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	if c.Check {
-		return printBackup(os.Stdout, m, c.JSON, fmt.Sprintf("%s is whole and holds", c.From))
+		return printBackup(os.Stdout, m, c.JSON, fmt.Sprintf("%s is complete and holds", c.From))
 	}
 	bar = newBar(1, "restoring")
 	cfg := backup.RestoreConfig{Folder: c.From, Replicas: c.StreamReplicas, Streams: stream.Config{}, Progress: shownBy(bar), Log: log}
@@ -175,10 +174,10 @@ func (c *restoreCmd) intoServers(ctx context.Context, m *backup.Manifest, cfg ba
 	})
 }
 
-// restoringName is a file of a data folder into which a backup is being restored.
+// restoringName is the file that marks a data folder as incompletely restored.
 const restoringName = "restoring"
 
-// intoFolder restores into a data folder, with servers that only this process reaches.
+// intoFolder restores into a data folder, through servers of its own.
 func (c *restoreCmd) intoFolder(ctx context.Context, m *backup.Manifest, cfg backup.RestoreConfig, log *slog.Logger) error {
 	file, err := library.Locate(c.Library)
 	if err != nil {
@@ -241,14 +240,15 @@ func (c *restoreCmd) intoFolder(ctx context.Context, m *backup.Manifest, cfg bac
 	return os.Remove(mark)
 }
 
-// beginInto marks an empty folder, or looks whether it was marked for this backup.
+// beginInto marks an empty folder as being restored, or accepts one marked for this
+// backup.
 func beginInto(folder, mark, id string) error {
 	marked, err := os.ReadFile(mark)
 	if err == nil && strings.TrimSpace(string(marked)) == id {
 		return nil
 	}
 	if err == nil {
-		return fmt.Errorf("%s is in the middle of the restore of another backup, %s: finish that one, or delete the folder", folder, bytes.TrimSpace(marked))
+		return fmt.Errorf("%s is an incomplete restore of another backup, %s: finish that restore, or delete the folder", folder, bytes.TrimSpace(marked))
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -261,12 +261,11 @@ func beginInto(folder, mark, id string) error {
 		return err
 	}
 	if len(there) > 0 {
-		return fmt.Errorf("%s is not empty: there is %s; a restore writes over nothing", folder, there[0].Name())
+		return fmt.Errorf("%s is not empty, it holds %s: name an empty or missing folder", folder, there[0].Name())
 	}
 	return os.WriteFile(mark, []byte(id+"\n"), 0o600)
 }
 
-// freeAddress is a port of this machine that is not in use now.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 )
 
 type capacityCmd struct {
-	Rate []float64    `default:"10000,100000,1000000,10000000" help:"Records per second at the busiest; several, comma-separated, make several columns."`
+	Rate []float64    `default:"10000,100000,1000000,10000000" help:"Peak records per second; several, comma-separated, make several columns."`
 	Ask  capacity.Ask `embed:""`
-	JSON bool         `name:"json" help:"Print everything, every limit too, as JSON."`
+	JSON bool         `name:"json" help:"Print the plans with every limit as JSON."`
 }
 
 func (c *capacityCmd) ask(rate float64) capacity.Ask {
@@ -21,7 +21,6 @@ func (c *capacityCmd) ask(rate float64) capacity.Ask {
 	return a
 }
 
-// Run prints how many machines it takes.
 func (c *capacityCmd) Run() error {
 	measured, err := capacity.Embedded()
 	if err != nil {

@@ -29,23 +29,22 @@ import (
 
 type dead struct {
 	List   deadList   `cmd:"" default:"withargs" help:"List dead letters, oldest first."`
-	Show   deadShow   `cmd:"" help:"Show dead letters with their reason and their bytes."`
+	Show   deadShow   `cmd:"" help:"Show dead letters with reason, origin, and content."`
 	Replay deadReplay `cmd:"" help:"Publish dead letters to their lanes, each exactly once."`
 	Drop   deadDrop   `cmd:"" help:"Delete dead letters, permanently."`
 }
 
-// letterFilter picks dead letters by what they are.
 type letterFilter struct {
 	Lane    *int   `help:"Only those of this lane."`
 	Code    string `help:"Only those with this code, such as refused."`
 	Subject string `help:"Only those that this token subject posted."`
-	Since   moment `help:"Only those dead-lettered since then: 90m, 24h, or a time such as 2026-01-31T12:00:00Z."`
+	Since   moment `help:"Only those dead-lettered since this age or time, such as 90m, 24h, or 2026-01-31T12:00:00Z."`
 }
 
 func (f letterFilter) empty() bool { return f == letterFilter{} }
 
-// letters are those that exist now. Later ones are left for the next run: a letter that is
-// replayed and is still bad comes back.
+// letters are those that exist now. Later ones wait for the next run: replaying an
+// invalid record appends a new letter.
 func (f letterFilter) letters(ctx context.Context, l *stream.DeadLetters, limit int) iter.Seq2[stream.DeadLetter, error] {
 	return func(yield func(stream.DeadLetter, error) bool) {
 		room, err := l.Room(ctx)
@@ -71,7 +70,7 @@ func (f letterFilter) letters(ctx context.Context, l *stream.DeadLetters, limit 
 
 type deadList struct {
 	letterFilter
-	Limit int  `default:"100" help:"Most letters to list; 0 for all."`
+	Limit int  `default:"100" help:"Maximum number of letters to list; 0 for all."`
 	JSON  bool `name:"json" help:"Print one JSON object per line."`
 	run.Operator
 	run.NATS
@@ -97,7 +96,7 @@ func (c *deadList) Run(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// letterLine is a dead letter as JSON, without its bytes.
+// letterLine is a dead letter as JSON, without its content.
 type letterLine struct {
 	Number   uint64    `json:"number"`
 	At       time.Time `json:"at"` // when it was dead-lettered
@@ -129,7 +128,7 @@ func idIn(d stream.DeadLetter) string {
 	}
 	var id string
 	if json.Unmarshal(record.ID, &id) != nil {
-		return string(record.ID) // a number, most likely
+		return string(record.ID) // such as a number
 	}
 	return id
 }
@@ -147,7 +146,7 @@ func printLetters(w io.Writer, list iter.Seq2[stream.DeadLetter, error]) error {
 	return nil
 }
 
-// tabulateLetters prints a table and returns the number of its lines.
+// tabulateLetters returns the number of letters in the table.
 func tabulateLetters(out io.Writer, list iter.Seq2[stream.DeadLetter, error]) (n int, err error) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "number\tdead-lettered\tlane\tmessage\trecord\tid\tsubject\tcode\treason")
@@ -169,20 +168,20 @@ func recordOf(d stream.DeadLetter) string {
 	return strconv.Itoa(d.Index)
 }
 
-// short is text that was sent to us, made fit for a table.
+// short is received text, escaped and cut to fit a table.
 func short(text string) string {
-	const most = 40
+	const maxRunes = 40
 	quoted := strconv.QuoteToGraphic(text)
 	quoted = quoted[1 : len(quoted)-1]
-	if r := []rune(quoted); len(r) > most {
-		return string(r[:most-1]) + "…"
+	if r := []rune(quoted); len(r) > maxRunes {
+		return string(r[:maxRunes-1]) + "…"
 	}
 	return quoted
 }
 
 type deadShow struct {
 	Numbers []uint64 `arg:"" help:"Numbers of the letters, as listed."`
-	Raw     bool     `help:"Print the bytes alone, as they are."`
+	Raw     bool     `help:"Print only the content, unchanged."`
 	run.Operator
 	run.NATS
 }
@@ -214,7 +213,7 @@ func (c *deadShow) Run(ctx context.Context, log *slog.Logger) error {
 func letter(ctx context.Context, letters *stream.DeadLetters, number uint64) (stream.DeadLetter, error) {
 	d, ok, err := letters.Get(ctx, number)
 	if err == nil && !ok {
-		err = fmt.Errorf("there is no dead letter %d", number)
+		err = fmt.Errorf("no dead letter %d: sluice dead list shows those that exist", number)
 	}
 	return d, err
 }
@@ -231,8 +230,8 @@ func showLetter(w io.Writer, d stream.DeadLetter) error {
 	return err
 }
 
-// readable is JSON with line breaks, other text as it is, and anything else,
-// which a terminal might take for commands, as a hex dump.
+// readable is JSON indented, other text unchanged, and anything else as a hex dump: a
+// terminal might execute its control characters.
 func readable(body []byte) string {
 	if !utf8.Valid(body) || strings.ContainsFunc(string(body), func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }) {
 		return strings.TrimRight(hex.Dump(body), "\n")
@@ -244,13 +243,13 @@ func readable(body []byte) string {
 	return string(body)
 }
 
-// letterChoice is what replay and drop work on.
+// letterChoice selects the letters of replay and drop.
 type letterChoice struct {
-	Numbers []uint64 `arg:"" optional:"" help:"Numbers of the letters, as listed; without any, those the filters pick."`
+	Numbers []uint64 `arg:"" optional:"" help:"Numbers of the letters, as listed; when omitted, the letters that match the filters."`
 	letterFilter
-	All    bool `help:"All of them." env:"-"`
-	Limit  int  `default:"0" help:"Most letters to take, oldest first; 0 for all."`
-	DryRun bool `help:"Only list what would be done."`
+	All    bool `help:"Select all letters." env:"-"`
+	Limit  int  `default:"0" help:"Maximum number of letters, oldest first; 0 for all."`
+	DryRun bool `help:"Only list the selected letters."`
 	run.Operator
 	run.NATS
 }
@@ -259,9 +258,9 @@ func (c *letterChoice) Validate() error {
 	named, filtered := len(c.Numbers) > 0, !c.empty()
 	switch {
 	case named && (filtered || c.All):
-		return errors.New("give numbers, or filters, not both")
+		return errors.New("give either numbers or filters, not both")
 	case !named && !filtered && !c.All:
-		return errors.New("no letters chosen: give numbers, filters, or --all")
+		return errors.New("no letters selected: give numbers, filters, or --all")
 	}
 	return nil
 }
@@ -279,13 +278,12 @@ func (c *letterChoice) chosen(ctx context.Context, letters *stream.DeadLetters) 
 	}
 }
 
-// lettersAtOnce is how many letters are worked on at a time, so that their
-// messages share the commits of their lanes.
+// lettersAtOnce is the concurrency of replay and drop: concurrent messages share the
+// group commits of their lanes.
 const lettersAtOnce = 16
 
-// each calls do for every chosen letter, several at a time. What is wrong with
-// one letter is said and does not keep the others from it; when NATS is away
-// or full, no more are begun.
+// each calls do for every selected letter, several at a time. An error of one letter is
+// printed and does not stop the others; when NATS is unreachable or full, each stops.
 func (c *letterChoice) each(ctx context.Context, letters *stream.DeadLetters, doing string, do func(context.Context, stream.DeadLetter) error) (failed int, err error) {
 	bar := newBar(-1, doing)
 	defer func() { err = errors.Join(err, bar.Finish()) }()
@@ -327,7 +325,7 @@ func (c *deadReplay) Run(ctx context.Context, log *slog.Logger) error {
 		failed, err := c.each(ctx, letters, "replaying", func(ctx context.Context, d stream.DeadLetter) error {
 			receipt, err := letters.Replay(ctx, publisher, d)
 			if errors.Is(err, stream.ErrHistoryGone) {
-				err = fmt.Errorf("%w: look for its record in ClickHouse (sluice dead show %d), then drop the letter if it is there", err, d.Number)
+				err = fmt.Errorf("%w: find its record in ClickHouse (sluice dead show %d), and drop the letter if it is stored", err, d.Number)
 			}
 			if err != nil {
 				return err
@@ -345,14 +343,14 @@ func (c *deadReplay) Run(ctx context.Context, log *slog.Logger) error {
 		if known > 0 {
 			fmt.Printf(", %d had been replayed before", known)
 		}
-		fmt.Println("; one that is still bad comes back as a dead letter")
+		fmt.Println("; records that are still invalid become dead letters again")
 		return errors.Join(err, failures(failed, "be replayed"))
 	})
 }
 
 type deadDrop struct {
 	letterChoice
-	Yes bool `help:"Drop them. This cannot be undone." env:"-"`
+	Yes bool `help:"Drop the letters. This cannot be undone." env:"-"`
 }
 
 func (c *deadDrop) Run(ctx context.Context, log *slog.Logger) error {
@@ -388,10 +386,10 @@ func (c *letterChoice) dryRun(ctx context.Context, letters *stream.DeadLetters, 
 	return err
 }
 
-// operatorName is who runs the command, as the notes about dead letters say it.
+// operatorName is the user of this command, for the notes about dead letters.
 func operatorName() string {
-	if who, err := user.Current(); err == nil {
-		return "sluice dead, as " + who.Username
+	if u, err := user.Current(); err == nil {
+		return "sluice dead, as " + u.Username
 	}
 	return "sluice dead"
 }
@@ -400,5 +398,5 @@ func failures(n int, done string) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d could not %s: see above", n, done)
+	return fmt.Errorf("%d could not %s: the errors are above", n, done)
 }

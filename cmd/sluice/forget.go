@@ -18,15 +18,15 @@ import (
 )
 
 type forgetCmd struct {
-	Instance     string        `help:"Process instance key of what is to be forgotten, with the instances that it called."`
+	Instance     string        `help:"Key of the process instance to remove, with the instances it called."`
 	Variable     string        `help:"Name and value of a variable, such as email=anna@example.org: every instance that ever had it. Without = the value is read from standard input."`
-	Source       string        `help:"Only of this engine; of all when empty."`
-	By           string        `help:"Name of the person who asked, for the receipt."`
-	Running      bool          `help:"Also instances that have not ended; what they send later is stored."`
-	Receipt      []string      `help:"Files with receipts, comma-separated: their orders are carried out once more where ClickHouse lacks them, as after the restore of an older backup. Needs --yes." type:"existingfile"`
-	KeepBackups  time.Duration `help:"How long backups are kept: orders that are older, and older than --keep-records and --history, are deleted, since nothing can bring their records back; 0 keeps all. Needs --yes."`
-	Yes          bool          `help:"Do it. Without it nothing is changed, and the receipt says what there is." env:"-"`
-	Wait         time.Duration `default:"1m" help:"How long to wait until what is accepted is stored, and for blocks that are being stored."`
+	Source       string        `help:"Only instances of this engine; of all when empty."`
+	By           string        `help:"Name of the person requesting it, for the receipt."`
+	Running      bool          `help:"Also instances that have not ended; records they send later are stored."`
+	Receipt      []string      `help:"Files with receipts, comma-separated: their orders are carried out again where ClickHouse lacks them, as after the restore of an older backup. Needs --yes." type:"existingfile"`
+	KeepBackups  time.Duration `help:"How long backups are kept: orders older than this, --keep-records and --history are deleted, since no copy of their records is left; 0 keeps all orders. Needs --yes."`
+	Yes          bool          `help:"Remove the instances. Without it nothing is changed, and the receipt counts what exists." env:"-"`
+	Wait         time.Duration `default:"1m" help:"How long to wait until accepted records are stored, and for blocks that are being stored."`
 	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as configured for the ingesters."`
 	History      time.Duration `default:"24h" help:"How long lanes keep stored messages, as configured for the ingesters: the receipt says when the last copies are deleted."`
 	run.Operator
@@ -40,7 +40,7 @@ func (c *forgetCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	name, value, given := strings.Cut(c.Variable, "=")
 	if c.Variable != "" && name == "" {
-		return fmt.Errorf("--variable begins with the name of a variable, such as email=anna@example.org")
+		return fmt.Errorf("--variable has no name: give name=value, such as email=anna@example.org")
 	}
 	if c.Variable != "" && !given {
 		text, err := io.ReadAll(io.LimitReader(os.Stdin, 1<<20))
@@ -50,10 +50,10 @@ func (c *forgetCmd) Run(ctx context.Context, log *slog.Logger) error {
 		value = strings.TrimRight(string(text), "\r\n")
 	}
 	if c.Variable != "" && value == "" {
-		return fmt.Errorf("--variable %s has no value: it would be every instance", name)
+		return fmt.Errorf("--variable %s has no value: without one it would match every instance", name)
 	}
 	if !c.Yes && (len(c.Receipt) > 0 || c.KeepBackups > 0) {
-		return errors.New("nothing is changed: add --yes to carry out receipts, or to delete orders")
+		return errors.New("nothing was changed: add --yes to carry out receipts, or to delete orders")
 	}
 	again, err := readReceipts(c.Receipt)
 	if err != nil {
@@ -75,13 +75,13 @@ func (c *forgetCmd) Run(ctx context.Context, log *slog.Logger) error {
 			err = errors.Join(err, encoder.Encode(r))
 		}
 		if err == nil && !c.Yes && len(receipts) > 0 {
-			log.Info("nothing was changed: --yes does it")
+			log.Info("nothing was changed: add --yes to remove these instances")
 		}
 		return err
 	})
 }
 
-// readReceipts reads files of receipts, as the command has printed them.
+// readReceipts reads receipts as this command prints them.
 func readReceipts(files []string) (all []*forget.Receipt, err error) {
 	for _, name := range files {
 		file, err := os.Open(name)
@@ -96,10 +96,10 @@ func readReceipts(files []string) (all []*forget.Receipt, err error) {
 				break
 			}
 			if err == nil && (r.ID == "" || len(r.Subjects) == 0) {
-				err = errors.New("it has no id, or names no instances")
+				err = errors.New("no id or no instances")
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%s holds no receipts: %w", name, err)
+				return nil, fmt.Errorf("--receipt %s: not a receipt of sluice forget: %w", name, err)
 			}
 			all = append(all, r)
 		}

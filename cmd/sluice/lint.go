@@ -16,15 +16,14 @@ import (
 )
 
 type lintCmd struct {
-	SQL    bool   `name:"sql" help:"Print the statement behind each finding too."`
+	SQL    bool   `name:"sql" help:"Also print the statement of each finding."`
 	JSON   bool   `name:"json" help:"Print the findings as JSON."`
-	Tokens string `help:"Token file of the api: of sources that exclude records, position gaps are not reported; empty: tokens.yaml of --data."`
+	Tokens string `help:"Token file of the api: position gaps of sources that exclude records are not reported; empty: tokens.yaml of --data."`
 	run.Operator
 	run.ClickHouse
 }
 
-// Run prints what is found. Findings are no failure: much of it is history that
-// cannot be changed.
+// Run succeeds with findings too: many are of history that cannot be changed.
 func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
 	db, err := openTables(ctx, c.Operator, c.ClickHouse, log)
 	if err != nil {
@@ -44,10 +43,10 @@ func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return json.NewEncoder(os.Stdout).Encode(found)
 	}
 	if len(found) == 0 {
-		fmt.Println("nothing looks wrong")
+		fmt.Println("no findings")
 	}
 	for _, f := range found {
-		fmt.Printf("%s: %s (%s, %d), such as %s\n  what to do: %s\n", f.Source, f.Asks, f.Check, f.Count, f.Example, f.Do)
+		fmt.Printf("%s: %s (%s, %d), such as %s\n  remedy: %s\n", f.Source, f.Asks, f.Check, f.Count, f.Example, f.Do)
 		if c.SQL {
 			fmt.Printf("\n%s\n\n", f.SQL)
 		}
@@ -55,8 +54,8 @@ func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// excluding are the sources with a token that leaves records out. Without a token file
-// there are none.
+// excluding are the sources with a token that excludes records; none without a token
+// file.
 func excluding(file tokenFile) (map[string]bool, error) {
 	tokens, err := auth.Read(file.path())
 	if err != nil && !(file.Tokens == "" && errors.Is(err, fs.ErrNotExist)) {

@@ -20,14 +20,14 @@ import (
 
 type loadCmd struct {
 	Load       load.Config   `embed:""`
-	TokenFile  string        `default:"./data/token" help:"File with the access token, as sluice up keeps it."`
-	Simulated  bool          `help:"Post what a simulated workflow engine has written until now: processes with their diagrams, instances, incidents, variables, decisions."`
-	Over       time.Duration `help:"How long the simulated engine has run; 24h with --records. Without both it has run for a day, with a thousand instances in the last hour."`
-	Until      time.Time     `placeholder:"TIME" help:"When it has stopped, such as 2026-01-12T11:00:00Z; default now. With --seed the records are the same each time."`
-	Full       bool          `help:"Every record names its partition and position, as those of exporters do."`
-	ClickHouse string        `name:"clickhouse-http" help:"Address of ClickHouse's HTTP, such as 127.0.0.1:8123: wait until it has the records, compare them, and measure until then."`
-	Wait       bool          `help:"Wait until all of it can be queried, at most 5 minutes: the api is asked, as ?wait=stored does."`
-	Acked      string        `help:"File that gets what was acknowledged: the JSON of each request, one a line."`
+	TokenFile  string        `default:"./data/token" help:"File with the access token, such as that of sluice up."`
+	Simulated  bool          `help:"Post the history of a simulated workflow engine: processes with their diagrams, instances, incidents, variables, decisions."`
+	Over       time.Duration `help:"Time span of the simulated history; 24h with --records. Without both it is one day, with a thousand instances in the last hour."`
+	Until      time.Time     `placeholder:"TIME" help:"End of the simulated history, such as 2026-01-12T11:00:00Z; default now. With --seed the records are the same each time."`
+	Full       bool          `help:"Give every record a partition and a position, as exporters do."`
+	ClickHouse string        `name:"clickhouse-http" help:"Address of ClickHouse's HTTP, such as 127.0.0.1:8123: wait until the records are stored, compare them, and include the wait in the measurement."`
+	Wait       bool          `help:"Wait until all records are queryable, at most 5 minutes, by ?wait=stored of the api."`
+	Acked      string        `help:"File for the acknowledged requests: the JSON of each, one per line."`
 	JSON       bool          `name:"json" help:"Print the report as JSON."`
 	run.Operator
 }
@@ -44,7 +44,7 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 	}
 	if c.Simulated {
 		if cfg.Duration > 0 || c.Acked != "" || c.Over < 0 {
-			return errors.New("--simulated posts --records of the time that --over names, which is not negative: it goes with neither --duration nor --acked")
+			return errors.New("--simulated excludes --duration and --acked, and --over must not be negative: limit it with --records or --over")
 		}
 		if c.Until.IsZero() {
 			c.Until = time.Now()
@@ -96,7 +96,7 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 	}
 	report, err := load.Run(ctx, cfg)
 	if err != nil && report.Attempts == 0 {
-		return err // it never began
+		return err // nothing was posted
 	}
 	if c.JSON {
 		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(report))
@@ -104,14 +104,14 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 	return errors.Join(err, report.WriteText(os.Stdout))
 }
 
-// maxDay is more than the records of load.Day.
+// maxDay exceeds the records of load.Day.
 const maxDay = 1_000_000
 
-// answers tells at once that there is no server, before its requests are repeated.
+// answers fails at once without a server; requests would be retried for long.
 func answers(ctx context.Context, api string) error {
 	at, err := url.Parse(api)
 	if err != nil || at.Host == "" {
-		return nil // load.Run names what is wrong
+		return nil // load.Run reports the invalid URL
 	}
 	host := at.Host
 	if at.Port() == "" {
@@ -121,7 +121,7 @@ func answers(ctx context.Context, api string) error {
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
 	if err != nil {
-		return fmt.Errorf("--url %s: no api answers (%w): start it with make run, or name the address of another one", at.Redacted(), err)
+		return fmt.Errorf("--url %s: no api answers (%w): start one with make run, or give the address of another", at.Redacted(), err)
 	}
 	return conn.Close()
 }

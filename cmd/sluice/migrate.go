@@ -17,7 +17,7 @@ import (
 
 type migrate struct {
 	Schema migrateSchema `cmd:"" default:"withargs" help:"Bring the ClickHouse schema up to date (the default)."`
-	TTL    migrateTTL    `cmd:"" name:"ttl" help:"Say how long tables keep their rows, or show it."`
+	TTL    migrateTTL    `cmd:"" name:"ttl" help:"Set or show the retention of tables."`
 }
 
 type migrateSchema struct {
@@ -46,13 +46,13 @@ func (c *migrateSchema) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 type migrateTTL struct {
-	KeepRecords days `placeholder:"400d" help:"How many days flow.records keeps a row behind the UTC day on which it was stored, or forever; as it is when empty."`
-	KeepCounts  days `placeholder:"400d" help:"Likewise flow.counts_1m."`
-	KeepChanges days `placeholder:"forever" help:"Likewise flow.changes."`
+	KeepRecords days `placeholder:"400d" help:"Retention of flow.records, in days after the UTC day on which a row was stored, or forever; unchanged when empty."`
+	KeepCounts  days `placeholder:"400d" help:"Retention of flow.counts_1m, likewise."`
+	KeepChanges days `placeholder:"forever" help:"Retention of flow.changes, likewise."`
 	installation
 }
 
-// Run sets what is given, and prints what is so then.
+// Run sets the given retentions, and prints all.
 func (c *migrateTTL) Run(ctx context.Context, log *slog.Logger) error {
 	if c.KeepRecords.given || c.KeepCounts.given { // the expiry line moves first
 		return c.with(ctx, 0, log, func(db *warehouse.DB, s *stream.Stream) error {
@@ -88,8 +88,7 @@ func (c *migrateTTL) retain(ctx context.Context, db *warehouse.DB, set func(ware
 	return nil
 }
 
-// days is how long to keep something: 30d, or forever. The zero value says
-// nothing.
+// days is a retention: 30d, or forever. The zero value is none given.
 type days struct {
 	n     int // 0 for ever
 	given bool
@@ -102,7 +101,7 @@ func (d *days) UnmarshalText(text []byte) error {
 	case string(text) == "forever":
 		*d = days{given: true}
 	case err != nil || !counted || n < 1:
-		return fmt.Errorf("%q is no time to keep something: say 30d or forever", text)
+		return fmt.Errorf("%q is not a retention: use a number of days such as 30d, or forever", text)
 	default:
 		*d = days{n, true}
 	}
@@ -113,5 +112,5 @@ func (d days) String() string {
 	if d.n == 0 {
 		return "forever"
 	}
-	return fmt.Sprintf("%d days behind the day on which they were stored", d.n)
+	return fmt.Sprintf("%d days after the day on which they were stored", d.n)
 }

@@ -18,21 +18,21 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// installation is how a command reaches the lanes and the tables of one.
+// installation has the options of commands that use both lanes and tables.
 type installation struct {
 	run.Operator
 	run.NATS
 	run.ClickHouse
 }
 
-// reading is how a command that only reads reaches ClickHouse's HTTP.
+// reading has the options of commands that only read, over ClickHouse's HTTP.
 type reading struct {
-	ClickHouse string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of ClickHouse's HTTP: host:8123 or https://user@host:8443/database; the database is flow unless given."`
-	PassFile   string `name:"clickhouse-password-file" type:"existingfile" help:"File of the password of the user in --clickhouse-http, one line."`
+	ClickHouse string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of ClickHouse's HTTP: host:8123 or https://user@host:8443/database; default database flow."`
+	PassFile   string `name:"clickhouse-password-file" type:"existingfile" help:"File with the password of the user in --clickhouse-http, one line."`
 	run.Operator
 }
 
-// as is the address with the user and the password that as finds.
+// as is the address with the user and password that find returns.
 func (r reading) as(find func(run.ClickHouse) (warehouse.Config, error)) (string, error) {
 	clickhouse := run.ClickHouse{PasswordFile: r.PassFile}
 	clickhouse.Warehouse.URL = r.ClickHouse
@@ -43,7 +43,7 @@ func (r reading) as(find func(run.ClickHouse) (warehouse.Config, error)) (string
 	return login.URL, err
 }
 
-// between is a time from two flags, one of which may be missing.
+// between is a range of times from two flags; either may be missing.
 func between(ctx context.Context, since, until moment) (from, to time.Time, err error) {
 	now := func(context.Context) (time.Time, error) { return time.Now(), nil }
 	if from, err = since.by(ctx, now); err == nil {
@@ -58,7 +58,7 @@ func between(ctx context.Context, since, until moment) (from, to time.Time, err 
 // queryTime bounds one query of a command that reads whole tables.
 const queryTime = 15 * time.Minute
 
-// tablesAt is the database of such a command, which closes it. Nothing is asked of it yet.
+// tablesAt opens the database without a query, so that it may be down. The caller closes it.
 func tablesAt(operator run.Operator, clickhouse run.ClickHouse, log *slog.Logger) (*warehouse.DB, error) {
 	cfg, err := operator.Warehouse(clickhouse)
 	if err != nil {
@@ -68,7 +68,7 @@ func tablesAt(operator run.Operator, clickhouse run.ClickHouse, log *slog.Logger
 	return warehouse.Open(cfg, log, prometheus.NewRegistry())
 }
 
-// openTables is tablesAt, unless the tables are of another format.
+// openTables is tablesAt for tables of this program's format.
 func openTables(ctx context.Context, operator run.Operator, clickhouse run.ClickHouse, log *slog.Logger) (*warehouse.DB, error) {
 	db, err := tablesAt(operator, clickhouse, log)
 	if err != nil {
@@ -80,7 +80,7 @@ func openTables(ctx context.Context, operator run.Operator, clickhouse run.Click
 	return db, nil
 }
 
-// with opens both for a command that ends by itself. window is that of requests, 0 the default.
+// with opens both while do runs. window is the deduplication window of requests; 0 is the default.
 func (i installation) with(ctx context.Context, window time.Duration, log *slog.Logger, do func(*warehouse.DB, *stream.Stream) error) error {
 	db, err := openTables(ctx, i.Operator, i.ClickHouse, log)
 	if err != nil {
@@ -90,8 +90,8 @@ func (i installation) with(ctx context.Context, window time.Duration, log *slog.
 	return run.WithStream(ctx, i.Operator, i.NATS, stream.Config{RepeatWindow: window}, log, func(s *stream.Stream) error { return do(db, s) })
 }
 
-// moment is a time on the command line: 2026-01-31T12:00:00Z, or how long ago
-// it was, such as 90m or 7d. The zero value is none.
+// moment is a time on the command line: 2026-01-31T12:00:00Z, or an age such as 90m or
+// 7d. The zero value is none.
 type moment struct {
 	at  time.Time
 	ago time.Duration // instead of at
@@ -110,14 +110,14 @@ func (m *moment) UnmarshalText(text []byte) error {
 	}
 	at, err := time.Parse(time.RFC3339, string(text))
 	if err != nil {
-		return fmt.Errorf("%q is no time: say 90m or 7d for as long ago, or 2026-01-31T12:00:00Z", text)
+		return fmt.Errorf("%q is not a time: use an age such as 90m or 7d, or a time such as 2026-01-31T12:00:00Z", text)
 	}
 	m.at = at
 	return nil
 }
 
-// by is the moment by the clock that what it is compared with was stamped by,
-// which may not be that of this machine.
+// by resolves an age by the clock that stamped the data, which may not be this
+// machine's.
 func (m moment) by(ctx context.Context, now func(context.Context) (time.Time, error)) (time.Time, error) {
 	if m.ago == 0 {
 		return m.at, nil
@@ -126,9 +126,9 @@ func (m moment) by(ctx context.Context, now func(context.Context) (time.Time, er
 	return t.Add(-m.ago), err
 }
 
-// newBar shows on a terminal how far a command is, and nothing elsewhere.
-func newBar(most int64, doing string) *progressbar.ProgressBar {
-	return progressbar.NewOptions64(most,
+// newBar shows progress on a terminal, and nothing elsewhere.
+func newBar(total int64, doing string) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(os.Stderr),
 		progressbar.OptionSetVisibility(run.IsTerminal(os.Stderr)),
 		progressbar.OptionSetDescription(doing),
@@ -138,10 +138,9 @@ func newBar(most int64, doing string) *progressbar.ProgressBar {
 	)
 }
 
-// shownBy shows progress on a bar.
 func shownBy(bar *progressbar.ProgressBar) func(done, total uint64) {
 	return func(done, total uint64) {
 		bar.ChangeMax64(int64(total))
-		_ = bar.Set64(int64(done)) // a terminal that is gone is no reason to fail
+		_ = bar.Set64(int64(done)) // a closed terminal is no reason to fail
 	}
 }

@@ -18,9 +18,9 @@ import (
 
 type rebuildCmd struct {
 	Into         string        `required:"" help:"Database to rebuild into, such as flow_rebuild; created when missing, resumed when it exists."`
-	Limit        int           `default:"20" help:"Most records to name that differ."`
+	Limit        int           `default:"20" help:"Maximum number of differing records to name."`
 	JSON         bool          `name:"json" help:"Print the report as JSON."`
-	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as the ingesters have it."`
+	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as configured for the ingesters."`
 	installation
 }
 
@@ -41,7 +41,7 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) error {
 			err = printRebuild(os.Stdout, report, db.Database(), c.Into)
 		}
 		if err == nil && !report.OK {
-			err = fmt.Errorf("%s differs from what was rebuilt", db.Database())
+			err = fmt.Errorf("%s differs from the rebuilt tables in %s", db.Database(), c.Into)
 		}
 		return err
 	})
@@ -49,7 +49,7 @@ func (c *rebuildCmd) Run(ctx context.Context, log *slog.Logger) error {
 
 func printRebuild(out io.Writer, r *rebuild.Report, live, into string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "lane\tmessages\trows of %s\trows of %s\tminutes that differ\t\n", live, into)
+	fmt.Fprintf(w, "lane\tmessages\trows of %s\trows of %s\tdiffering minutes\t\n", live, into)
 	for _, l := range r.Lanes {
 		fmt.Fprintf(w, "%d\t%d-%d\t%d\t%d\t%d\t\n", l.Lane, l.First, l.Last, l.Live, l.Rebuilt, l.Differ)
 	}
@@ -71,10 +71,10 @@ func printRebuild(out io.Writer, r *rebuild.Report, live, into string) error {
 	} else {
 		fmt.Fprintf(out, "\n%s and %s differ.\n", live, into)
 	}
-	fmt.Fprintf(out, "To use the rebuilt tables, stop the ingesters, run this command once more to catch up, and then:\n\n")
+	fmt.Fprintf(out, "To use the rebuilt tables, stop the ingesters, run this command again to catch up, and then:\n\n")
 	for _, s := range r.Swap {
 		fmt.Fprintf(out, "  %s;\n", s)
 	}
-	_, err := fmt.Fprintf(out, "\nTo discard it all: DROP DATABASE %s\n", into)
+	_, err := fmt.Fprintf(out, "\nTo discard them: DROP DATABASE %s\n", into)
 	return err
 }

@@ -16,9 +16,9 @@ import (
 )
 
 type recountCmd struct {
-	Days []string      `arg:"" optional:"" help:"Days of the records, UTC, such as 2026-01-31; those that are due when none is given."`
-	Dry  bool          `help:"Say what is wrong, and change nothing."`
-	Hold time.Duration `default:"1m" help:"How long the lanes stand still at most if this command dies."`
+	Days []string      `arg:"" optional:"" help:"Days of the records, UTC, such as 2026-01-31; the days in doubt when omitted."`
+	Dry  bool          `help:"Only report differences."`
+	Hold time.Duration `default:"1m" help:"Maximum pause of the lanes if this command dies."`
 	Wait time.Duration `default:"30s" help:"How long to wait for blocks that are being stored."`
 	JSON bool          `name:"json" help:"Print the result as JSON."`
 	installation
@@ -54,7 +54,7 @@ func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
 func recounted(d recount.Day) string {
 	text := d.Day + ": " + compared(d)
 	if len(d.Unproved) > 0 {
-		text = fmt.Sprintf("%s: unproved as far as its records were stored on %s, which have expired; of the rest %s", d.Day, strings.Join(d.Unproved, ", "), compared(d))
+		text = fmt.Sprintf("%s: records stored on %s have expired and are unproved; of the rest %s", d.Day, strings.Join(d.Unproved, ", "), compared(d))
 	}
 	return text
 }
@@ -64,7 +64,7 @@ func compared(d recount.Day) string {
 	case d.Missing == 0 && d.Surplus == 0 && d.Mended:
 		return "the counters are right"
 	case d.Mended:
-		return fmt.Sprintf("%d records were missing in the counters and %d were too many; fixed", d.Missing, d.Surplus)
+		return fmt.Sprintf("%d records were missing in the counters and %d were surplus; fixed", d.Missing, d.Surplus)
 	}
-	return fmt.Sprintf("%d records are missing in the counters and %d are too many", d.Missing, d.Surplus)
+	return fmt.Sprintf("%d records are missing in the counters and %d are surplus", d.Missing, d.Surplus)
 }

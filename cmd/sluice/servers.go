@@ -20,7 +20,7 @@ import (
 
 type natsCmd struct {
 	Server  embedded.Config `embed:""`
-	Secrets string          `help:"Folder with the passwords of the users api, ingester, operator and console, made if missing; without it, on loopback, every client may do everything."`
+	Secrets string          `help:"Folder with the passwords of the users api, ingester, operator and console, generated if missing; without it, on loopback, every client has all permissions."`
 	Streams stream.Config   `embed:""`
 }
 
@@ -29,7 +29,7 @@ func (c *natsCmd) Run(ctx context.Context, log *slog.Logger) error {
 	cfg := c.Server
 	if c.Secrets != "" {
 		if cfg.ConfigFile != "" {
-			return errors.New("--secrets and --config: a nats.conf names its users itself")
+			return errors.New("--secrets and --config: give one of them; a nats.conf defines its own users")
 		}
 		if err := run.MakeSecrets(c.Secrets, run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator, run.SecretNATSConsole); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (c *natsCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return run.UntilStopped(ctx, err)
 		}
 	}
-	log.Info("NATS takes connections", "url", server.ClientURL(), "data", cfg.Data)
+	log.Info("NATS accepts connections", "url", server.ClientURL(), "data", cfg.Data)
 	<-ctx.Done()
 	return nil
 }
@@ -61,7 +61,7 @@ func (c *clickhouse) Run(ctx context.Context, log *slog.Logger) error {
 		if c.Password != "" {
 			return errors.New("--secrets and --password: give one of them")
 		}
-		// Once: confined, the process cannot see the folder any more.
+		// Only before the process confines itself: afterwards it cannot open the folder.
 		if !library.Confined() {
 			if err := run.MakeSecrets(c.Secrets, run.SecretAdmin, run.SecretIngester, run.SecretAnalyst, run.SecretModeller, run.SecretConsole); err != nil {
 				return err
@@ -73,12 +73,12 @@ func (c *clickhouse) Run(ctx context.Context, log *slog.Logger) error {
 		if http != nil {
 			attrs = append(attrs, "http", "http://"+http.String())
 		}
-		log.Info("ClickHouse takes connections", attrs...)
+		log.Info("ClickHouse accepts connections", attrs...)
 	}))
 }
 
-// natsUsers are the users of the embedded NATS server, with the passwords of a
-// secrets folder.
+// natsUsers are the users of the embedded NATS server, with passwords from a secrets
+// folder.
 func natsUsers(folder string) ([]embedded.User, error) {
 	var all []embedded.User
 	for _, u := range []struct {
@@ -99,7 +99,6 @@ func natsUsers(folder string) ([]embedded.User, error) {
 	return all, nil
 }
 
-// as is the connection of one of these users.
 func as(users []embedded.User, name string) dial.Config {
 	c := dial.Config{Name: name}
 	for _, u := range users {
@@ -110,10 +109,10 @@ func as(users []embedded.User, name string) dial.Config {
 	return c
 }
 
-// openAsOperator makes the streams, as only the operator may, before api and
-// ingester look for them.
+// openAsOperator creates the streams before api and ingester open them: only the
+// operator has the permission.
 func openAsOperator(ctx context.Context, server *embedded.Server, users []embedded.User, s stream.Config, log *slog.Logger) error {
-	reg := prometheus.NewRegistry() // it is not read
+	reg := prometheus.NewRegistry() // nobody scrapes it
 	nc, err := server.Connect(as(users, "operator").Options(log, dial.NewMetrics(reg))...)
 	if err != nil {
 		return err

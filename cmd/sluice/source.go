@@ -18,15 +18,14 @@ import (
 )
 
 type sourceCmd struct {
-	Add    sourceAdd    `cmd:"" help:"Make a token for an engine, and print how the engine is configured. It is accepted within a second."`
+	Add    sourceAdd    `cmd:"" help:"Create a token for an engine, and print the engine's configuration. Takes effect within a second."`
 	List   sourceList   `cmd:"" help:"List sources and their tokens."`
-	Rotate sourceRotate `cmd:"" help:"Make another token for an engine. Its former tokens expire after a while."`
+	Rotate sourceRotate `cmd:"" help:"Create a new token for an engine. Its former tokens expire after --keep."`
 	Remove sourceRemove `cmd:"" help:"Revoke all tokens of an engine. Its records stay."`
 }
 
-// tokenFile is the token file of a deployment.
 type tokenFile struct {
-	Data   string `default:"./data" help:"Folder of sluice up, which has the token file."`
+	Data   string `default:"./data" help:"Data folder of sluice up, with the token file."`
 	Tokens string `help:"Token file of the api; empty: tokens.yaml of --data."`
 }
 
@@ -37,8 +36,8 @@ func (t tokenFile) path() string {
 	return filepath.Join(t.Data, tokensName)
 }
 
-// edit changes the tokens that are there. A file that is missing is an error: it may be
-// another folder that was meant.
+// edit changes the existing file. A missing one is an error: the folder may be the wrong
+// one.
 func (t tokenFile) edit(change func([]auth.Entry) ([]auth.Entry, error)) error {
 	if _, err := os.Stat(t.path()); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no token file %s: name the folder of sluice up with --data, or the file with --tokens", t.path())
@@ -46,17 +45,17 @@ func (t tokenFile) edit(change func([]auth.Entry) ([]auth.Entry, error)) error {
 	return auth.Edit(t.path(), change)
 }
 
-// addresses are where an engine posts, as it is told.
+// addresses are those in the printed configuration of an engine.
 type addresses struct {
-	URL       string `default:"http://127.0.0.1:8080" help:"Address of the api, for the configuration that is printed."`
-	Exporters string `default:"http://127.0.0.1:9200" help:"Address where the api serves exporters (--elasticsearch), for the configuration that is printed."`
+	URL       string `default:"http://127.0.0.1:8080" help:"Address of the api, for the printed configuration."`
+	Exporters string `default:"http://127.0.0.1:9200" help:"Address of the api for exporters (--elasticsearch), for the printed configuration."`
 }
 
 type sourceAdd struct {
 	Name    string        `arg:"" help:"Name of the engine: the subject of its token, and the source of its records."`
 	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one are of <default>."`
-	Expires time.Duration `help:"How long the token is accepted, such as 720h; 0 for ever."`
-	Rate    float64       `help:"Requests per second it may make; 0 as the api is set."`
+	Expires time.Duration `help:"Lifetime of the token, such as 720h; 0: unlimited."`
+	Rate    float64       `help:"Maximum requests per second; 0: the api's limit."`
 	Exclude []string      `sep:"none" help:"Records to leave out, such as valueType=VARIABLE,variable=tmp_*; also intent and bpmnProcessId. Repeat it for more rules."`
 	tokenFile
 	addresses
@@ -66,7 +65,7 @@ func (c *sourceAdd) Run() error { return c.run(os.Stdout) }
 
 func (c *sourceAdd) run(w io.Writer) error {
 	if c.Name == localSubject {
-		return fmt.Errorf("%s is the name of the token that sluice up makes for itself: choose another name", c.Name)
+		return fmt.Errorf("%s is the token of sluice up itself: choose another name", c.Name)
 	}
 	secret := auth.NewToken()
 	entry := auth.Entry{Subject: c.Name, SHA256: auth.Digest(secret), Scopes: []flow.Scope{flow.ScopeRecordsWrite}, Tenants: c.Tenant, Rate: c.Rate}
@@ -85,7 +84,7 @@ func (c *sourceAdd) run(w io.Writer) error {
 	}
 	err := c.edit(func(all []auth.Entry) ([]auth.Entry, error) {
 		if slices.ContainsFunc(all, isOf(c.Name)) {
-			return nil, fmt.Errorf("source %q has a token: sluice source rotate %s makes another one", c.Name, c.Name)
+			return nil, fmt.Errorf("source %q has a token: sluice source rotate %s creates a new one", c.Name, c.Name)
 		}
 		return append(all, entry), nil
 	})
@@ -98,7 +97,7 @@ func (c *sourceAdd) run(w io.Writer) error {
 
 type sourceRotate struct {
 	Name string        `arg:"" help:"Name of the engine."`
-	Keep time.Duration `default:"1h" help:"How long its former tokens are accepted yet."`
+	Keep time.Duration `default:"1h" help:"How long its former tokens are still accepted."`
 	tokenFile
 	addresses
 }
@@ -152,12 +151,12 @@ func (c *sourceRemove) run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%d tokens of source %s are revoked. Its records stay; sluice forget removes persons and instances.\n", revoked, c.Name)
+	fmt.Fprintf(w, "%d tokens of source %s are revoked. Its records stay; sluice forget removes instances.\n", revoked, c.Name)
 	return nil
 }
 
 type sourceList struct {
-	JSON bool `name:"json" help:"Print JSON, one token a line."`
+	JSON bool `name:"json" help:"Print one JSON object per line."`
 	tokenFile
 }
 
@@ -199,13 +198,13 @@ func (c *sourceList) Run() error {
 	return w.Flush()
 }
 
-// exclusion reads a rule of --exclude.
+// exclusion parses a rule of --exclude.
 func exclusion(text string) (rule flow.Exclusion, err error) {
 	members := map[string]*string{"valueType": &rule.ValueType, "intent": &rule.Intent, "bpmnProcessId": &rule.Process, "variable": &rule.Variable}
 	for _, part := range strings.Split(text, ",") {
 		name, pattern, _ := strings.Cut(part, "=")
 		if members[name] == nil || pattern == "" {
-			return rule, fmt.Errorf("--exclude %s: %q is not valueType=, intent=, bpmnProcessId=, or variable= with a pattern", text, part)
+			return rule, fmt.Errorf("--exclude %s: %q is not valueType=, intent=, bpmnProcessId=, or variable= followed by a pattern", text, part)
 		}
 		*members[name] = pattern
 	}
@@ -220,7 +219,7 @@ func joined(scopes []flow.Scope) string {
 	return strings.Join(texts, ",")
 }
 
-// sourceOf is the source of what a token posts.
+// sourceOf is the source of a token's records.
 func sourceOf(e auth.Entry) string {
 	if e.Source != "" {
 		return e.Source
@@ -228,7 +227,7 @@ func sourceOf(e auth.Entry) string {
 	return e.Subject
 }
 
-// isOf tells whether a token belongs to an engine.
+// isOf matches the tokens of an engine.
 func isOf(name string) func(auth.Entry) bool {
 	return func(e auth.Entry) bool { return sourceOf(e) == name && e.Subject != localSubject }
 }
@@ -241,12 +240,12 @@ func unknownSource(name string, all []auth.Entry) error {
 		}
 	}
 	if len(known) == 0 {
-		return fmt.Errorf("no token of source %q: sluice source add %s makes one", name, name)
+		return fmt.Errorf("no token of source %q: sluice source add %s creates one", name, name)
 	}
-	return fmt.Errorf("no token of source %q: there are tokens of %s", name, strings.Join(known, ", "))
+	return fmt.Errorf("no token of source %q: sources with tokens are %s", name, strings.Join(known, ", "))
 }
 
-// print says how the engine is told its token.
+// print writes the configuration of the engine.
 func (a addresses) print(w io.Writer, name, secret string) {
 	fmt.Fprintf(w, `Access token of source %[1]s (shown once):
 %[2]s
@@ -265,25 +264,25 @@ Any client:
 `, name, secret, a.URL, a.Exporters, shellQuote(name))
 }
 
-// sourceTokens changes the tokens of engines for the console: it does what the commands do.
+// sourceTokens runs the commands for the console.
 type sourceTokens struct {
 	file tokenFile
 	to   addresses
 }
 
 func (t sourceTokens) Add(name string) (string, error) {
-	return said((&sourceAdd{Name: name, tokenFile: t.file, addresses: t.to}).run)
+	return output((&sourceAdd{Name: name, tokenFile: t.file, addresses: t.to}).run)
 }
 
 func (t sourceTokens) Rotate(name string) (string, error) {
-	return said((&sourceRotate{Name: name, Keep: time.Hour, tokenFile: t.file, addresses: t.to}).run)
+	return output((&sourceRotate{Name: name, Keep: time.Hour, tokenFile: t.file, addresses: t.to}).run)
 }
 
 func (t sourceTokens) Remove(name string) (string, error) {
-	return said((&sourceRemove{Name: name, tokenFile: t.file}).run)
+	return output((&sourceRemove{Name: name, tokenFile: t.file}).run)
 }
 
-func said(run func(io.Writer) error) (string, error) {
+func output(run func(io.Writer) error) (string, error) {
 	var b strings.Builder
 	err := run(&b)
 	return b.String(), err

@@ -19,7 +19,7 @@ import (
 
 type lanes struct {
 	List   lanesList   `cmd:"" default:"withargs" help:"Show every lane with its checkpoint and backlog, and the lanes of each source."`
-	Add    lanesAdd    `cmd:"" help:"Add a lane, for sources that are first seen from now on; apis and ingesters discover it."`
+	Add    lanesAdd    `cmd:"" help:"Add a lane for new sources; apis and ingesters discover it."`
 	Make   lanesMake   `cmd:"" help:"Create or update the streams, where the users of api and ingester may not."`
 	Spread lanesSpread `cmd:"" help:"Move a source to other lanes, such as a new one. Its posts get 503 meanwhile, for a few minutes."`
 	Reset  lanesReset  `cmd:"" help:"Resume a halted lane, after its stream or its lane state was restored, recreated or lost: names the last message that is unchanged."`
@@ -55,7 +55,6 @@ func (c *lanesList) Run(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// listSources prints which lanes each source has.
 func listSources(sources []stream.Source) error {
 	if len(sources) == 0 {
 		return nil
@@ -66,14 +65,14 @@ func listSources(sources []stream.Source) error {
 	for _, source := range sources {
 		moving := ""
 		if source.Move != nil {
-			moving = fmt.Sprintf("moving to %s, its posts get 503; if that command was killed: sluice lanes spread %s", numbers(source.Move), short(source.Name))
+			moving = fmt.Sprintf("moving to %s, its posts get 503; if the move was interrupted: sluice lanes spread %s", numbers(source.Move), short(source.Name))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", short(source.Name), numbers(source.Lanes), moving)
 	}
 	return w.Flush()
 }
 
-// numbers is a list of lanes as an option takes it.
+// numbers formats lanes as --lanes takes them.
 func numbers(lanes []int) string {
 	text := make([]string, len(lanes))
 	for i, lane := range lanes {
@@ -94,7 +93,7 @@ func (c *lanesAdd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("added lane %d, for sources that are first seen from now on\n", lane)
+		fmt.Printf("added lane %d for new sources\n", lane)
 		for _, source := range s.Sources() {
 			fmt.Printf("source %s stays on lanes %s: move it with sluice lanes spread %[1]s\n", short(source.Name), numbers(source.Lanes))
 		}
@@ -119,8 +118,8 @@ type lanesSpread struct {
 	run.Operator
 	run.NATS
 	Source  string        `arg:"" help:"The source, as in the tokens and as sluice lanes shows it."`
-	Lanes   []int         `help:"Numbers of its lanes, in order, comma-separated, its first lane first; all there are when empty."`
-	Timeout time.Duration `default:"15m" help:"Give up after so long: the source stays where it is, and its records are taken again. It takes about 20 s, and as long as ClickHouse is away."`
+	Lanes   []int         `help:"Numbers of its lanes, comma-separated, its first lane first; all lanes when empty."`
+	Timeout time.Duration `default:"15m" help:"Give up after this time: the source stays on its lanes, and its posts are accepted. A move takes about 20 s plus any outage of ClickHouse."`
 	Stay    bool          `help:"Only undo an interrupted move: the source stays on its lanes, and its posts are accepted."`
 }
 
@@ -143,8 +142,8 @@ type lanesReset struct {
 	run.Operator
 	run.NATS
 	Lane int    `required:"" help:"Number of the lane."`
-	Last uint64 `required:"" help:"The last message that is unchanged; 0 if the stream was recreated. Messages up to it are recognised, and stored if they are not; those behind it are new. If in doubt name an earlier one: then records without an identity of their own may be stored twice."`
-	Yes  bool   `help:"Do it. Without it only what the lane holds is shown."`
+	Last uint64 `required:"" help:"The last message that is unchanged; 0 if the stream was recreated. Messages up to it keep their identity, and missing ones are stored; later messages are new. If in doubt, name an earlier one: records without an identity of their own may then be stored twice."`
+	Yes  bool   `help:"Apply the reset. Without it the command only prints the lane's messages and checkpoint."`
 }
 
 func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
@@ -161,9 +160,9 @@ func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
 			}
 		}
 		if !c.Yes {
-			return fmt.Errorf("nothing is changed: add --yes if the messages up to %d are those that the lane had before", c.Last)
+			return fmt.Errorf("nothing was changed: add --yes if the messages up to %d are unchanged", c.Last)
 		}
-		above, err := remembered(ctx, s, c.Lane)
+		above, err := lastIncarnation(ctx, s, c.Lane)
 		if err != nil {
 			return err
 		}
@@ -175,9 +174,9 @@ func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// remembered is the greatest incarnation in the state store: changes of one that is not
-// above it would be skipped.
-func remembered(ctx context.Context, s *stream.Stream, lane int) (uint64, error) {
+// lastIncarnation is the greatest incarnation in the state store. The next one must be
+// above it, or its changes would be skipped.
+func lastIncarnation(ctx context.Context, s *stream.Stream, lane int) (uint64, error) {
 	if lane != 0 {
 		return 0, nil
 	}

@@ -19,10 +19,9 @@ type tail struct {
 	run.Operator
 	run.NATS
 	Lane int    `default:"0" help:"Number of the lane."`
-	From uint64 `help:"First message to print; 0 begins with the next one to come."`
+	From uint64 `help:"Sequence of the first message to print; 0: the next one to arrive."`
 }
 
-// Run prints the records of one lane, one line of JSON each, until ctx ends.
 func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
 	return run.UntilStopped(ctx, run.WithStream(ctx, c.Operator, c.NATS, stream.Config{}, log, func(s *stream.Stream) error {
 		from := c.From
@@ -44,7 +43,7 @@ func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
 		defer reader.Close()
 		out := bufio.NewWriter(os.Stdout)
 		for {
-			// What is printed is seen at once when nothing more is waiting.
+			// Flush as soon as the lane has no further message.
 			soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			e, err := reader.Next(soon)
 			cancel()
@@ -64,18 +63,17 @@ func (c *tail) Run(ctx context.Context, log *slog.Logger) error {
 	}))
 }
 
-// next is the message of a lane that is still to come.
+// next is the sequence of a lane's next message.
 func next(s *stream.Stream, lane int) (uint64, error) {
 	for _, l := range s.Lanes() {
 		if l.Number == lane {
 			return l.Last + 1, nil
 		}
 	}
-	return 0, fmt.Errorf("there is no lane %d", lane)
+	return 0, fmt.Errorf("no lane %d: sluice lanes lists those that exist", lane)
 }
 
-// printRecords prints the records of an entry that are not forgotten, those that are
-// repeated too.
+// printRecords prints the records of an entry, repeated ones too, without forgotten ones.
 func printRecords(out *bufio.Writer, e *flow.Entry, forget record.Forgets) error {
 	if e.Topic == stream.TickTopic(e.Lane) {
 		return nil

@@ -14,18 +14,18 @@ import (
 )
 
 type token struct {
-	New  tokenNew  `cmd:"" help:"Print a new token and its line for the token file."`
+	New  tokenNew  `cmd:"" help:"Print a new token and its entry for the token file."`
 	Hash tokenHash `cmd:"" help:"Read a token from standard input and print its SHA-256 for the token file."`
 }
 
 type tokenNew struct {
-	Subject string        `required:"" help:"Whom the token stands for."`
-	Source  string        `help:"The engine whose records it posts: one numbering of records. Every token of the same engine has the same; empty: the subject."`
-	Scope   []string      `default:"records:write" help:"What it allows, comma-separated: records:write, user:write, fields:write, read, admin."`
-	Table   []string      `help:"Dataset tables it may touch, comma-separated; all when empty."`
+	Subject string        `required:"" help:"Subject: the user or engine that the token identifies."`
+	Source  string        `help:"Source: the engine whose records it posts, with one numbering of records. All tokens of an engine have the same source; empty: the subject."`
+	Scope   []string      `default:"records:write" help:"Scopes, comma-separated: records:write, user:write, fields:write, read, admin."`
+	Table   []string      `help:"Dataset tables it may change, comma-separated; all when empty."`
 	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one are of <default>."`
-	Expires time.Duration `help:"How long it is accepted, such as 720h; 0 for ever."`
-	Rate    float64       `help:"Requests per second it may make; 0 as the api is set."`
+	Expires time.Duration `help:"Lifetime of the token, such as 720h; 0: unlimited."`
+	Rate    float64       `help:"Maximum requests per second; 0: the api's limit."`
 }
 
 func (c *tokenNew) Run() error {
@@ -53,7 +53,7 @@ func (tokenHash) Run() error {
 	}
 	secret := strings.TrimSpace(line)
 	if secret == "" {
-		return errors.New("no token on standard input")
+		return errors.New("no token on standard input: write the token as its first line")
 	}
 	fmt.Println(auth.Digest(secret))
 	return nil

@@ -39,31 +39,31 @@ import (
 //
 //	clients ──HTTP──▶ api ──▶ embedded NATS ──▶ ingester ──native──▶ ClickHouse engine,
 //	                   └────────── ops ──────────┘                   a process of its own
-//	browsers ─HTTP─▶ console, which looks at all of them
+//	browsers ─HTTP─▶ console, which reads from all of them
 type up struct {
-	Data           string `default:"./data" help:"Folder of everything that is kept."`
+	Data           string `default:"./data" help:"Data folder: streams, tables, passwords, and tokens."`
 	Ops            string `default:"127.0.0.1:8081" help:"Address for operators: /metrics, /healthz, /readyz."`
 	Pprof          string `help:"Loopback address of Go profiles, /debug/pprof/, such as 127.0.0.1:6060; off when empty."`
 	NATS           string `name:"nats" default:"127.0.0.1:4222" help:"Address of the embedded NATS server."`
 	ClickHouse     string `name:"clickhouse" default:"127.0.0.1:9000" help:"Address of the ClickHouse engine's native protocol."`
 	ClickHouseHTTP string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of the ClickHouse engine's HTTP."`
-	Console        string `default:"127.0.0.1:8083" help:"Address of the web page; off when empty."`
-	AllowFiles     bool   `help:"Let statements leave the database: file(), url(), s3(), remote() and their kin; the engine's process is then not confined to its folder."`
-	Token          string `help:"Access token; made once and kept in the data folder when empty."`
-	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; found next to the program when empty, and nowhere else."`
+	Console        string `default:"127.0.0.1:8083" help:"Address of the web console; off when empty."`
+	AllowFiles     bool   `help:"Allow table functions that leave the database: file(), url(), s3(), remote() and the like; the engine's process is then not confined to its folder."`
+	Token          string `help:"Access token; when empty, generated once and kept in the data folder."`
+	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; when empty, the one next to the program, and no other."`
 
-	Private bool `help:"ClickHouse needs a password also for reading; else a connection from this machine without one is the analyst, who may read."`
+	Private bool `help:"Require a password for every ClickHouse connection; without it, local connections without a password are the read-only user analyst."`
 	engine.Statements
 
 	API    api.Config    `embed:""`
 	Ingest ingest.Config `embed:""`
 	run.Retention
-	Memory  int64         `default:"805306368" help:"Memory of this process in bytes, which its budgets are shares of; the engine is another process."`
+	Memory  int64         `default:"805306368" help:"Memory of this process in bytes; its budgets are shares of it. The engine is another process."`
 	Streams stream.Config `embed:""`
 }
 
 // Run starts the services in the order of the picture from right to left, and
-// stops them in the other order.
+// stops them in reverse order.
 func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = run.UntilStopped(ctx, err) }()
 	if err := run.BoundMemory(u.Memory + run.Bulks(u.API)); err != nil {
@@ -121,18 +121,18 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		Args:    u.engineArgs(file),
 		Env:     withoutOurs(os.Environ()),
 		Metrics: opsServer.Registry(),
-		Insist:  true, // what is posted meanwhile waits in the stream
+		Insist:  true, // records posted meanwhile wait in the stream
 		Probe:   probe.Answers,
 	}, log)
 
 	opsServer.AddCheck("nats", func(context.Context) error { return server.Healthy() })
 	opsServer.AddCheck("engine", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond) // is it now?
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond) // Ready waits; a check must not
 		defer cancel()
 		return supervisor.Ready(ctx)
 	})
 
-	// Two connections: what is published does not wait behind what is read.
+	// Two connections: publishing does not queue behind reading.
 	counted := dial.NewMetrics(opsServer.Registry())
 	publishing, err := server.Connect(as(users, "api").Options(log, counted)...)
 	if err != nil {
@@ -162,7 +162,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	engineAnswers := func(ctx context.Context) error {
 		if err := supervisor.Ready(ctx); err != nil {
-			<-ctx.Done() // stopped, or the supervisor itself says what is wrong
+			<-ctx.Done() // stopped, or the supervisor returns the error itself
 			return ctx.Err()
 		}
 		u.greet(os.Stdout, link)
@@ -181,16 +181,16 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	)
 }
 
-// greet shows where everything is and what to try first. What it says may be kept
-// in a log, so it names the file of the token and not the token; the link to the
-// console signs in once, within the hour.
+// greet prints the addresses and the first commands. Its output may end up in a log,
+// so it names the token's file and not the token; the link to the console signs in
+// once, within the hour.
 func (u *up) greet(w io.Writer, link string) {
 	fmt.Fprintf(w, `
 %[1]s  api         http://%[2]s
   metrics     http://%[3]s/metrics
   NATS        nats://%[4]s
   ClickHouse  %[5]s (native)  http://%[6]s (HTTP)
-%[7]s  data        %[8]s (passwords in secrets/; without one ClickHouse can be read, and no more)
+%[7]s  data        %[8]s (passwords in secrets/; without a password ClickHouse is read-only)
 
 Post a record:
   curl -s http://%[2]s/flow/flowRecord/batch -H "Authorization: Bearer $(cat %[9]s)" -H 'Content-Type: application/json' -d '{"id":"hello-%[10]d","key":1,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%[10]d,"value":{"bpmnProcessId":"hello","processInstanceKey":"1"}}'
@@ -201,19 +201,19 @@ Query it:
 See the metrics:
   curl -s http://%[3]s/metrics | grep ^sluice_
 
-Ctrl-C drains and ends; the next start goes on where this one was.
+Ctrl-C drains and exits; the next start resumes.
 
 `, consoleLines(link, aroundHere()), u.API.Listen, u.Ops, u.NATS, u.ClickHouse, u.ClickHouseHTTP, u.elasticLine(), u.Data,
 		shellQuote(filepath.Join(u.Data, "token")), time.Now().UnixMilli())
 }
 
-// page is the console of this machine, and the link that signs in there once. It
-// looks at the ops port as it would at that of any api and ingester.
+// page returns the console of this machine and its one-time sign-in link. The console
+// scrapes the ops port, like that of any api and ingester.
 func (u *up) page(server *embedded.Server, users []embedded.User, tokens string, ops *ops.Server, log *slog.Logger) (service run.Service, link string, err error) {
 	if u.Console == "" {
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }, "", nil
 	}
-	reg := prometheus.NewRegistry() // those of its streams would stand beside the api's and the ingester's
+	reg := prometheus.NewRegistry() // its stream metrics would collide with the api's and the ingester's
 	nc, err := server.Connect(as(users, "console").Options(log, dial.NewMetrics(reg))...)
 	if err != nil {
 		return nil, "", err
@@ -250,7 +250,6 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 	}, "http://" + address.String() + page.Link(token), nil
 }
 
-// elasticLine says where exporters post, if they may.
 func (u *up) elasticLine() string {
 	if u.API.Elastic == "" {
 		return ""
@@ -258,7 +257,6 @@ func (u *up) elasticLine() string {
 	return fmt.Sprintf("  exporters   http://%s (as Elasticsearch: any user name, the access token as password)\n", u.API.Elastic)
 }
 
-// shellQuote writes a file's name as a shell takes it.
 func shellQuote(name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" {
 		return name
@@ -266,11 +264,11 @@ func shellQuote(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
-// addressPatience is how long the processes of a run before this one, which may
-// have been killed a moment ago, have to let go of their addresses.
+// addressPatience bounds the wait for addresses that the processes of a killed
+// previous run still hold.
 const addressPatience = 3 * time.Second
 
-// checkAddresses tells which option to change while nothing is started yet.
+// checkAddresses fails before anything is started, and names the option to change.
 func (u *up) checkAddresses(ctx context.Context) error {
 	deadline := time.Now().Add(addressPatience)
 	for _, a := range []struct{ flag, address string }{
@@ -290,7 +288,7 @@ func (u *up) checkAddresses(ctx context.Context) error {
 			listener, err = net.Listen("tcp", a.address)
 		}
 		if err != nil {
-			return fmt.Errorf("--%s %s: %w: stop what uses it, or choose another address", a.flag, a.address, errors.Unwrap(err))
+			return fmt.Errorf("--%s %s: %w: stop the process that uses it, or choose another address", a.flag, a.address, errors.Unwrap(err))
 		}
 		listener.Close()
 	}
@@ -300,15 +298,14 @@ func (u *up) checkAddresses(ctx context.Context) error {
 // secrets is the folder of the passwords of ClickHouse's and NATS's users.
 func (u *up) secrets() string { return filepath.Join(u.Data, "secrets") }
 
-// prepareData makes the data folder, and in it the passwords, the access token
-// and the token file that the api reads, and returns the name of that file. Tokens that
-// stand in the file stay.
+// prepareData creates the data folder, its passwords and its access token, and returns
+// the name of the api's token file. Tokens already in that file stay.
 func (u *up) prepareData() (tokens string, err error) {
 	if err := run.MakeFolder(u.Data); err != nil {
 		return "", fmt.Errorf("--data: %w", err)
 	}
 	if id, err := os.ReadFile(filepath.Join(u.Data, restoringName)); err == nil {
-		return "", fmt.Errorf("--data: the restore of backup %s into %s has not ended: run sluice restore again, or delete the folder", strings.TrimSpace(string(id)), u.Data)
+		return "", fmt.Errorf("--data: the restore of backup %s into %s is incomplete: resume it with sluice restore, or delete the folder", strings.TrimSpace(string(id)), u.Data)
 	}
 	if err := u.makeSecrets(); err != nil {
 		return "", fmt.Errorf("--data: %w", err)
@@ -331,14 +328,11 @@ func (u *up) prepareData() (tokens string, err error) {
 	return tokens, nil
 }
 
-// tokensName is the token file of the data folder, and localSubject whom the token
-// stands for that sluice up has made for itself, which may do everything.
 const (
-	tokensName   = "tokens.yaml"
-	localSubject = "local"
+	tokensName   = "tokens.yaml" // the token file, in the data folder
+	localSubject = "local"       // subject of the token of sluice up itself, which has every scope
 )
 
-// makeSecrets makes the passwords that are missing.
 func (u *up) makeSecrets() error {
 	return run.MakeSecrets(u.secrets(), run.SecretAdmin, run.SecretIngester, run.SecretAnalyst, run.SecretModeller, run.SecretConsole,
 		run.SecretNATSAPI, run.SecretNATSIngester, run.SecretNATSOperator, run.SecretNATSConsole)
@@ -378,7 +372,7 @@ func (u *up) engineArgs(file string) []string {
 	return args
 }
 
-// withoutOurs is the environment without settings of this program: the child
+// withoutOurs is the environment without this program's settings: the child process
 // gets its own as flags.
 func withoutOurs(environ []string) []string {
 	var kept []string

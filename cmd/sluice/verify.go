@@ -19,13 +19,13 @@ import (
 )
 
 type verifyCmd struct {
-	Since        moment        `help:"Only messages from then on: 90m, 24h, or a time such as 2026-01-31T12:00:00Z; all that the lanes hold when empty."`
-	Limit        int           `default:"20" help:"Most records to name."`
+	Since        moment        `help:"Only messages since this age or time, such as 90m, 24h, or 2026-01-31T12:00:00Z; all retained messages when empty."`
+	Limit        int           `default:"20" help:"Maximum number of records to name."`
 	Deep         bool          `help:"Compare every column of every record, not only ids and places."`
-	Repeats      bool          `help:"Name deduplicated records too, by lane and sequence; as many as --limit."`
+	Repeats      bool          `help:"Also name deduplicated records, by lane and sequence; up to --limit."`
 	Wait         time.Duration `default:"15s" help:"How long to wait for blocks that are being stored."`
-	JSON         bool          `name:"json" help:"Print the report as JSON, every minute included."`
-	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as the ingesters have it."`
+	JSON         bool          `name:"json" help:"Print the report as JSON, with every minute."`
+	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as configured for the ingesters."`
 	installation
 }
 
@@ -48,13 +48,13 @@ func (c *verifyCmd) Run(ctx context.Context, log *slog.Logger) error {
 			err = printReport(os.Stdout, report, db.Database())
 		}
 		if err == nil && !report.OK {
-			err = errors.New("verification failed")
+			err = errors.New("verification failed: the report names records and remedies")
 		}
 		return err
 	})
 }
 
-// printReport prints one table, what is wrong, and one sentence.
+// printReport prints the table, the findings, and one sentence.
 func printReport(out io.Writer, r *verify.Report, database string) error {
 	total := r.Total()
 	columns := []struct {
@@ -105,7 +105,7 @@ func printReport(out io.Writer, r *verify.Report, database string) error {
 	}
 	printFindings(out, r.Repeats)
 	for _, p := range r.Problems {
-		fmt.Fprintf(out, "wrong: %s\n", p)
+		fmt.Fprintf(out, "problem: %s\n", p)
 	}
 	if len(r.Recount) > 0 {
 		fmt.Fprintf(out, "due: sluice recount %s: the counters of these days are in doubt\n", strings.Join(r.Recount, " "))
@@ -122,7 +122,7 @@ func printFindings(out io.Writer, findings []verify.Finding) {
 		return
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "what\tlane\tsequence:index\tid\treceived\t")
+	fmt.Fprintln(w, "finding\tlane\tsequence:index\tid\treceived\t")
 	for _, f := range findings {
 		received := ""
 		if !f.Received.IsZero() {
@@ -130,18 +130,18 @@ func printFindings(out io.Writer, findings []verify.Finding) {
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d:%d\t%s\t%s\t%s\n", f.Kind, f.Lane, f.Sequence, f.Index, short(f.ID), received, f.Detail)
 	}
-	w.Flush() // to where the table went before
+	w.Flush() // an error shows when the sentence is printed
 	fmt.Fprintln(out)
 }
 
-// sentence says what it comes to, and what to do.
+// sentence is the verdict and the remedy.
 func sentence(r *verify.Report, database string) string {
 	t := r.Total()
 	if r.OK {
 		purged := r.Purged()
 		text := fmt.Sprintf("All %d accepted records are accounted for", t.Accepted+purged.Read)
 		if purged.Read > 0 {
-			text += fmt.Sprintf(", %d of them by the totals of what was purged", purged.Read)
+			text += fmt.Sprintf(", %d of them by the totals of purged messages", purged.Read)
 		}
 		return text + "."
 	}
@@ -150,10 +150,10 @@ func sentence(r *verify.Report, database string) string {
 		text += fmt.Sprintf(" %d accepted records are missing: sluice rebuild recreates the tables from the lanes.", t.Missing)
 	}
 	if many := t.Doubled + r.Duplicated; many > 0 {
-		text += fmt.Sprintf(" %d rows are too many: OPTIMIZE TABLE %s.records FINAL merges copies, sluice rebuild recreates the tables.", many, database)
+		text += fmt.Sprintf(" %d rows are surplus: OPTIMIZE TABLE %s.records FINAL merges copies, sluice rebuild recreates the tables.", many, database)
 	}
 	if t.Changed > 0 {
-		text += fmt.Sprintf(" %d rows are not what was accepted: sluice rebuild shows what they should be.", t.Changed)
+		text += fmt.Sprintf(" %d rows differ from the accepted records: sluice rebuild recreates them for comparison.", t.Changed)
 	}
 	return text
 }

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// surroundings are what decides from where a browser reaches this machine.
+// surroundings determine the addresses at which a browser reaches this machine.
 type surroundings struct {
-	addresses []string // of this machine, loopback left out
-	user      string   // of the SSH session, and the address that it came to; empty without one
-	sshHost   string
+	addresses []string // of this machine, without loopback
+	user      string   // of the SSH session; empty without one
+	sshHost   string   // the address to which the SSH session connected
 	container bool
 }
 
@@ -35,9 +35,8 @@ func aroundHere() (s surroundings) {
 	return s
 }
 
-// consoleLines say where to look, if anywhere: at the addresses by which other machines
-// reach this one when the console listens on all of them, and how to get to a loopback
-// address from elsewhere.
+// consoleLines are the console's addresses: those for other machines when it listens on
+// all interfaces, and how to reach a loopback address by SSH or from a container's host.
 func consoleLines(link string, here surroundings) string {
 	at, err := url.Parse(link)
 	if link == "" || err != nil {

@@ -196,7 +196,7 @@ func TestForgetRefuses(t *testing.T) {
 		"--instance 9000000000000000 --source cluster-b --yes": "nothing is instance 9000000000000000",
 		"--instance 1 --variable a=b":                          "not both",
 		"--variable email=":                                    "no value",
-		"--variable =x":                                        "name of a variable",
+		"--variable =x":                                        "--variable has no name",
 	} {
 		if _, out := s.forget(1, strings.Fields(args)...); !strings.Contains(out, want) {
 			t.Errorf("forget %s: want %q in\n%s", args, want, out)

@@ -36,7 +36,7 @@ func TestNotebooks(t *testing.T) {
 			greeting := s.up().text()
 			firstTenMinutes(t, s, greeting)
 			notebook(t, s, page)
-			if said := s.sluice(0, "lint", "--clickhouse", "clickhouse://"+s.clickhouse+"/flow"); !strings.Contains(said, "nothing looks wrong") {
+			if said := s.sluice(0, "lint", "--clickhouse", "clickhouse://"+s.clickhouse+"/flow"); !strings.Contains(said, "no findings") {
 				t.Errorf("sluice lint:\n%s", said)
 			}
 			v := visit(t, greeting)

@@ -63,8 +63,8 @@ cat >"$work/bin/clickhouse" <<END
 log="\$(dirname "\$3")/engine.log"
 "$program" clickhouse --data "\$(dirname "\$3")/data" --listen 127.0.0.1:0 --http 127.0.0.1:0 --log json >/dev/null 2>"\$log" &
 echo \$! >>"$work/engines"
-until grep -q "takes connections" "\$log"; do sleep 0.05; done
-sed -n 's/.*"ClickHouse takes connections","native":"\([^"]*\)".*"http":"http:..\([^"]*\)".*/x [ 1 ] {} <Information> a: Listening for http:\/\/\2\nx [ 1 ] {} <Information> a: Listening for \1\nx [ 1 ] {} <Information> a: Ready for connections./p' "\$log"
+until grep -q "accepts connections" "\$log"; do sleep 0.05; done
+sed -n 's/.*"ClickHouse accepts connections","native":"\([^"]*\)".*"http":"http:..\([^"]*\)".*/x [ 1 ] {} <Information> a: Listening for http:\/\/\2\nx [ 1 ] {} <Information> a: Listening for \1\nx [ 1 ] {} <Information> a: Ready for connections./p' "\$log"
 exec tail -f /dev/null
 END
 chmod +x "$work/bin/clickhouse"
