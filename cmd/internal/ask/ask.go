@@ -1,4 +1,4 @@
-// Package ask answers the questions of docs/analytics.md in a terminal.
+// Package ask runs the questions of docs/analytics.md and prints their answers.
 //
 //	ask.go     a question, its parameters, and its answer
 //	print.go   the answer as a table, CSV, JSON, or Markdown
@@ -24,21 +24,19 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// Config is what to ask, and where.
 type Config struct {
 	ClickHouse statement.Server
 	Question   string            // its name; empty lists the questions
 	Values     map[string]string // of parameters
-	Now        time.Time         // the present, from which default times count
+	Now        time.Time         // end of the default time range
 	Format     string            // table, csv, json, or md
-	SQL        bool              // print the statement with its values, and do not run it
+	SQL        bool              // print the statement with its values instead of running it
 	To         io.Writer
 }
 
-// Span is how far back a question looks when it is given no time.
+// Span is the default time range of a question.
 const Span = 7 * 24 * time.Hour
 
-// Run asks.
 func Run(ctx context.Context, cfg Config) error {
 	questions, err := warehouse.Questions()
 	if err != nil {
@@ -49,7 +47,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	i := slices.IndexFunc(questions, func(q warehouse.Question) bool { return q.Name == cfg.Question })
 	if i < 0 {
-		return fmt.Errorf("there is no question %s: sluice ask lists all", cfg.Question)
+		return fmt.Errorf("no question %s: sluice ask lists all", cfg.Question)
 	}
 	q := questions[i]
 	values, err := cfg.values(q)
@@ -72,7 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return a.print(cfg.Format, cfg.To)
 }
 
-// values has one for each parameter of a question, or names those that are missing.
+// values are those of all parameters of a question; the error names missing ones.
 func (cfg Config) values(q warehouse.Question) (map[string]string, error) {
 	text := func(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z") }
 	values := map[string]string{
@@ -101,7 +99,7 @@ func (cfg Config) values(q warehouse.Question) (map[string]string, error) {
 	return values, nil
 }
 
-// parameters are those of a question, with the defaults that it has itself.
+// parameters lists a question's parameters with their defaults.
 func parameters(q warehouse.Question) string {
 	var all []string
 	for _, p := range q.Parameters {
@@ -124,8 +122,8 @@ func list(questions []warehouse.Question) answer {
 	return a
 }
 
-// answer is what ClickHouse says, all of it: a table is as wide as its widest row, and
-// one that fails in its middle is not printed at all.
+// answer is the complete answer of ClickHouse: column widths need every row, and an
+// answer that fails midway must not be printed.
 type answer struct {
 	columns []column
 	rows    [][]cell
@@ -137,11 +135,11 @@ type column struct {
 }
 
 type cell struct {
-	json json.RawMessage // nil of a text
-	text string          // empty of NULL
+	json json.RawMessage // nil for text
+	text string          // empty for NULL
 }
 
-// read reads lines of JSON arrays: names, types, then rows of as many values.
+// read parses lines of JSON arrays: names, types, then rows.
 func read(from io.Reader) (a answer, err error) {
 	lines := bufio.NewReader(from)
 	next := func(into any) error {
@@ -150,14 +148,14 @@ func read(from io.Reader) (a answer, err error) {
 			return err
 		}
 		if err := json.Unmarshal(line, into); err != nil {
-			return fmt.Errorf("ClickHouse failed within its answer: %.512s", bytes.TrimSpace(line))
+			return fmt.Errorf("ClickHouse failed while answering: %.512s", bytes.TrimSpace(line))
 		}
 		return nil
 	}
 	var names, types []string
 	err = cmp.Or(next(&names), next(&types))
 	if err == io.EOF || err == nil && len(types) != len(names) {
-		err = errors.New("ClickHouse failed within its answer: it has no names and types of columns")
+		err = errors.New("ClickHouse failed while answering: names and types of columns are missing")
 	}
 	if err != nil {
 		return a, err
@@ -172,7 +170,7 @@ func read(from io.Reader) (a answer, err error) {
 			return a, nil
 		}
 		if err == nil && len(row) != len(names) {
-			err = fmt.Errorf("ClickHouse failed within its answer: a row of %d columns has %d values", len(names), len(row))
+			err = fmt.Errorf("ClickHouse failed while answering: a row of %d columns has %d values", len(names), len(row))
 		}
 		if err != nil {
 			return a, err
@@ -199,5 +197,5 @@ func cells(columns []column, row []json.RawMessage) []cell {
 	return all
 }
 
-// numbers are the types of ClickHouse whose values are numbers.
+// numbers matches ClickHouse's numeric types.
 var numbers = regexp.MustCompile(`^((LowCardinality|Nullable)\(|SimpleAggregateFunction\(\w+, )*(U?Int|Float|Decimal)`)

@@ -112,7 +112,7 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]ask.Config{
-		"there is no question duration: sluice ask lists all":                                                                          {Question: "duration"},
+		"no question duration: sluice ask lists all":                                                                          {Question: "duration"},
 		"funnel needs first (element id, such as order_placed) and second (element id, such as ship): give each with --set name=value": {Question: "funnel"},
 		"funnel needs second (":                               {Question: "funnel", Values: map[string]string{"first": "a"}},
 		"usage has no parameter process: it has none":         {Question: "usage", Values: map[string]string{"process": "p"}},
@@ -159,11 +159,11 @@ func TestAnAnswerThatFailsIsNotPrinted(t *testing.T) {
 	t.Parallel()
 	head := `["source","key"]` + "\n" + `["String","Int64"]` + "\n"
 	for body, want := range map[string]string{
-		head + `["a","1"]` + "\nCode: 241. DB::Exception: memory\n": "ClickHouse failed within its answer: Code: 241",
-		head + `["a"`:                "ClickHouse failed within its answer",
-		"":                           "ClickHouse failed within its answer",
-		`["source"]` + "\n":          "ClickHouse failed within its answer",
-		`["a","b"]` + "\n" + `["x"]`: "ClickHouse failed within its answer",
+		head + `["a","1"]` + "\nCode: 241. DB::Exception: memory\n": "ClickHouse failed while answering: Code: 241",
+		head + `["a"`:                "ClickHouse failed while answering",
+		"":                           "ClickHouse failed while answering",
+		`["source"]` + "\n":          "ClickHouse failed while answering",
+		`["a","b"]` + "\n" + `["x"]`: "ClickHouse failed while answering",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(out, body) }))
 		var out strings.Builder

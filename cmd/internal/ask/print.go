@@ -26,7 +26,7 @@ func (a answer) print(format string, to io.Writer) error {
 	return fmt.Errorf("unknown format %s: use table, csv, json, or md", format)
 }
 
-// table aligns columns, numbers to the right. What a terminal would obey is shown as its code.
+// table aligns columns, numbers to the right, and escapes control characters.
 func (a answer) table(to io.Writer) error {
 	widths := make([]int, len(a.columns))
 	var rows [][]string
@@ -53,7 +53,7 @@ func (a answer) table(to io.Writer) error {
 	return err
 }
 
-// csv has texts that no spreadsheet takes for a formula.
+// csv quotes texts that a spreadsheet would run as a formula.
 func (a answer) csv(to io.Writer) error {
 	out := csv.NewWriter(to)
 	if err := out.Write(a.names()); err != nil {
@@ -74,7 +74,7 @@ func (a answer) csv(to io.Writer) error {
 	return out.Error()
 }
 
-// json is an array of objects, one a line.
+// json is an array of objects, one per line.
 func (a answer) json(to io.Writer) error {
 	var b strings.Builder
 	b.WriteString("[")
@@ -98,7 +98,7 @@ func (a answer) json(to io.Writer) error {
 }
 
 func quoted(text string) []byte {
-	line, _ := json.Marshal(text) // of a string: never fails
+	line, _ := json.Marshal(text) // a string: never fails
 	return line
 }
 
@@ -137,7 +137,7 @@ func (a answer) texts(as func(string) string) [][]string {
 	return rows
 }
 
-// visible shows line breaks, tabs, and control characters by their code.
+// visible escapes line breaks, tabs, and control characters.
 func visible(text string) string {
 	if strings.IndexFunc(text, unicode.IsControl) < 0 {
 		return text

@@ -185,11 +185,11 @@ func TestOperatorsCommands(t *testing.T) {
 	})
 	t.Run("tables say how long they keep rows, and are told", func(t *testing.T) {
 		args := []string{"migrate", "ttl", "--data", s.data, "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
-		const before = "flow.records keeps rows 400 days after the day on which they were stored\nflow.counts_1m keeps rows 400 days behind the day on which they were stored\nflow.changes keeps rows forever"
+		const before = "flow.records keeps rows 400 days after the day on which they were stored\nflow.counts_1m keeps rows 400 days after the day on which they were stored\nflow.changes keeps rows forever"
 		if code, out := run(t, "sluice", args...); code != 0 || wantText(out, before) != nil {
 			t.Errorf("exit %d: %s", code, out)
 		}
-		const then = "flow.records keeps rows forever\nflow.counts_1m keeps rows 400 days after the day on which they were stored\nflow.changes keeps rows 30 days behind the day on which they were stored"
+		const then = "flow.records keeps rows forever\nflow.counts_1m keeps rows 400 days after the day on which they were stored\nflow.changes keeps rows 30 days after the day on which they were stored"
 		if code, out := run(t, "sluice", append(args, "--keep-records=forever", "--keep-changes=30d")...); code != 0 || wantText(out, then) != nil {
 			t.Errorf("exit %d: %s", code, out)
 		}

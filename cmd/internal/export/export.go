@@ -1,14 +1,13 @@
-// Package export writes the process instances of a time as event logs for
-// process mining: CSV, NDJSON, Parquet, XES, and OCEL 2.0 in JSON.
+// Package export writes the process instances of a time range as event logs for process
+// mining: CSV, NDJSON, Parquet, XES, and OCEL 2.0 in JSON.
 //
-// ClickHouse makes the log, by one statement, and prints it: CSV, NDJSON, and
-// Parquet are its bytes, unchanged. Nothing is kept in memory here. An export that
-// is interrupted leaves no file.
+// ClickHouse computes and formats the log in one statement: CSV, NDJSON, and Parquet are
+// its bytes, unchanged. The answer is streamed. An interrupted export leaves no file.
 //
-//	export.go    a statement from its text to the end of its answer
+//	export.go    runs a statement and checks that its answer is complete
 //	events.sql   the events, one row each
 //	xes.go       these rows as XES
-//	objects.sql  objects and the events that they share
+//	objects.sql  objects and their events
 //	ocel.go      these as OCEL 2.0
 //	output.go    the file
 package export
@@ -28,36 +27,34 @@ import (
 	"sluice/cmd/internal/statement"
 )
 
-// Selection is the process instances that were started in a time. An instance is in
-// one such time only, so that an export can be made in parts.
+// Selection is the process instances started in a time range. Exports of adjacent ranges
+// share no instance, so a large export can be made in parts.
 type Selection struct {
-	Process string    // BPMN process id that they have now; empty for all
+	Process string    // current BPMN process id; empty for all
 	Tenant  string    // empty for all
 	Source  string    // empty for all
-	From    time.Time // first moment; zero for the beginning
-	To      time.Time // moment after the last one; zero for no end
+	From    time.Time // inclusive; zero for the beginning
+	To      time.Time // exclusive; zero for no end
 }
 
-// Config is what to export, and where to.
 type Config struct {
 	ClickHouse string // URL of its HTTP interface: http://user:password@host:8123/database; database default flow
 	Selection  Selection
 	Format     string            // csv, ndjson, parquet, xes, or ocel
-	File       string            // "-" is Stdout; .gz at its end compresses
+	File       string            // "-" is Stdout; the suffix .gz compresses
 	Stdout     io.Writer         // for "-"
-	Progress   func(bytes int64) // called with every read from ClickHouse, and how many bytes it had; default none
+	Progress   func(bytes int64) // called with the size of every read from ClickHouse; default none
 }
 
 //go:embed events.sql
 var eventsSQL string
 
-// printed is a format that ClickHouse prints. Older servers end an answer that fails
-// in its middle with the text of the error, and no other sign: it is whole if it is
-// empty or ends like this.
+// printed is a format of ClickHouse. When a query fails midway, older servers only append
+// the error's text: an answer is complete if it is empty or ends in end.
 type printed struct{ name, head, end string }
 
 var formats = map[string]printed{
-	"csv":     {"CSV", strings.Join(columns, ",") + "\n", "\"\n"}, // the embedded engine streams CSV, and CSVWithNames not
+	"csv":     {"CSV", strings.Join(columns, ",") + "\n", "\"\n"}, // the embedded engine does not stream CSVWithNames
 	"ndjson":  {"JSONEachRow", "", "}\n"},
 	"parquet": {"Parquet", "", "PAR1"},
 }
@@ -76,8 +73,8 @@ var columns = []string{
 	"case:source", "case:key", "case:process", "case:version", "case:definition", "case:tenant", "case:state",
 }
 
-// settings make the answer what the formats are documented to be, and let the server
-// sort and join on its disk what does not fit its memory.
+// settings fix the documented formats, and let the server sort and join on disk beyond
+// its memory.
 var settings = map[string]string{
 	"date_time_output_format":                   "iso",
 	"format_csv_null_representation":            "",
@@ -92,13 +89,12 @@ var settings = map[string]string{
 	"prefer_global_in_and_join":                 "1",
 }
 
-// Run exports.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Progress == nil {
 		cfg.Progress = func(int64) {}
 	}
 	if cfg.Format == "parquet" && strings.HasSuffix(cfg.File, ".gz") {
-		return fmt.Errorf("%s: Parquet is compressed inside: omit .gz, or few programs can read it", cfg.File)
+		return fmt.Errorf("%s: Parquet is compressed already, and few programs read it as .gz: omit .gz", cfg.File)
 	}
 	to, err := create(cfg.File, cfg.Stdout)
 	if err != nil {
@@ -132,7 +128,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// copy runs a statement of the selection and copies its answer as it comes.
+// copy runs a statement of the selection and streams its answer.
 func (cfg Config) copy(ctx context.Context, text string, format printed, to io.Writer) error {
 	query := url.Values{}
 	for name, value := range settings {
@@ -144,7 +140,7 @@ func (cfg Config) copy(ctx context.Context, text string, format printed, to io.W
 		return fmt.Errorf("export to %s: %w", cfg.File, err)
 	}
 	if end := string(answer.last); end != "" && !strings.HasSuffix(end, format.end) {
-		return fmt.Errorf("ClickHouse failed within its answer: %s", strings.TrimSpace(end))
+		return fmt.Errorf("ClickHouse failed while answering: %s", strings.TrimSpace(end))
 	}
 	return nil
 }
@@ -169,7 +165,7 @@ func (s Selection) where(query url.Values) string {
 	return strings.Join(all, " AND ")
 }
 
-// tail remembers the last bytes that were written.
+// tail keeps the last bytes written.
 type tail struct {
 	io.Writer
 	progress func(int64)
@@ -177,15 +173,15 @@ type tail struct {
 }
 
 func (t *tail) Write(p []byte) (int, error) {
-	const most = 512 // of an error to show
+	const maxBytes = 512 // of an error to show
 	n, err := t.Writer.Write(p)
-	t.last = append(t.last, p[max(0, n-most):n]...)
-	t.last = slices.Delete(t.last, 0, max(0, len(t.last)-most))
+	t.last = append(t.last, p[max(0, n-maxBytes):n]...)
+	t.last = slices.Delete(t.last, 0, max(0, len(t.last)-maxBytes))
 	t.progress(int64(n))
 	return n, err
 }
 
-// lines hands on what is written to it line by line, without the line break.
+// lines calls each with every line written to it, without the line break.
 type lines struct {
 	each func(line []byte) error
 	rest []byte

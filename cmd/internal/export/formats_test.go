@@ -138,7 +138,7 @@ func TestAnExportThatFailsLeavesNoFile(t *testing.T) {
 		}, "Code: 241"},
 		"as old versions": {func(out http.ResponseWriter, whole string) {
 			_, _ = io.WriteString(out, whole+"Code: 241. DB::Exception: memory (version 24.8)\n")
-		}, "ClickHouse failed within its answer: "},
+		}, "ClickHouse failed while answering: "},
 		"by breaking off": {func(out http.ResponseWriter, whole string) {
 			_, _ = io.WriteString(out, whole)
 			_ = http.NewResponseController(out).Flush()
@@ -169,7 +169,7 @@ func TestBadOutputIsRefused(t *testing.T) {
 	fatal.If(t, os.WriteFile(there, []byte("mine"), 0o600))
 	for _, c := range []struct{ name, format, file, want string }{
 		{"a file that is there", "xes", there, "there.xes already exists"},
-		{"Parquet that is compressed twice", "parquet", filepath.Join(dir, "a.parquet.gz"), "compressed inside"},
+		{"Parquet that is compressed twice", "parquet", filepath.Join(dir, "a.parquet.gz"), "compressed already"},
 		{"no such folder", "csv", filepath.Join(dir, "no", "a.csv"), "no such file"},
 		{"no such format", "xml", filepath.Join(dir, "a.xml"), "csv, ndjson, parquet, xes, or ocel"},
 	} {

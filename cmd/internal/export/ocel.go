@@ -14,13 +14,12 @@ import (
 //go:embed objects.sql
 var objectsSQL string
 
-// attribute declares an attribute of a type.
 type attribute struct {
 	Name string `json:"name"`
 	Type string `json:"type"` // string or integer
 }
 
-// objectType is a type of objects, or of events, as the file declares it.
+// objectType declares a type of objects or of events.
 type objectType struct {
 	Name       json.RawMessage `json:"name"`
 	Attributes []attribute     `json:"attributes"`
@@ -46,8 +45,8 @@ var objectTypes = []objectType{
 	declare(`"definition"`, "version", "source process name"),
 }
 
-// ocel writes OCEL 2.0 as JSON: events, objects, and at last the types. Objects are
-// read after the events, so that each event finds its objects in the file.
+// ocel writes OCEL 2.0 as JSON: events, objects, then types. Objects are queried after
+// the events, so that the file has the objects of every event.
 func (cfg Config) ocel(ctx context.Context, to *output) error {
 	with, rest, _ := strings.Cut(objectsSQL, "-- select events\n")
 	selectEvents, selectObjects, _ := strings.Cut(rest, "-- select objects\n")
@@ -70,7 +69,7 @@ func (cfg Config) ocel(ctx context.Context, to *output) error {
 	return err
 }
 
-// list writes rows of a type and an item as a list of these items, and returns the
+// list queries rows of (type, item), writes the items as a JSON list, and returns the
 // types.
 func (cfg Config) list(ctx context.Context, to *output, head, statement string) (map[string]bool, error) {
 	types := map[string]bool{}
@@ -78,10 +77,10 @@ func (cfg Config) list(ctx context.Context, to *output, head, statement string) 
 	rows := &lines{each: func(line []byte) error {
 		kind, item, two := bytes.Cut(line, []byte("\t"))
 		if !two || !json.Valid(item) {
-			return errors.New("ClickHouse failed within its answer: " + string(line))
+			return errors.New("ClickHouse failed while answering: " + string(line))
 		}
 		types[string(kind)] = true
-		_, _ = to.WriteString(before) // the next Write has its error
+		_, _ = to.WriteString(before) // the next Write returns its error
 		before = ",\n"
 		_, err := to.Write(item)
 		return err

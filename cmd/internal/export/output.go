@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// output is the file of an export. It has another name until it is complete.
+// output is the file of an export, named .part until it is complete.
 type output struct {
 	*bufio.Writer
 	final string
@@ -18,7 +18,7 @@ type output struct {
 	gzip  *gzip.Writer
 }
 
-// create opens a file of this name, which must not be there.
+// create opens a file that must not exist.
 func create(name string, stdout io.Writer) (*output, error) {
 	o := &output{final: name}
 	to := stdout
@@ -40,7 +40,7 @@ func create(name string, stdout io.Writer) (*output, error) {
 	return o, nil
 }
 
-// keep completes the file and gives it its name.
+// keep syncs the complete file and renames it.
 func (o *output) keep() error {
 	err := o.Flush()
 	if o.gzip != nil {
@@ -57,7 +57,7 @@ func (o *output) keep() error {
 	return os.Rename(file.Name(), o.final)
 }
 
-// discard removes a file that was not completed.
+// discard removes an incomplete file.
 func (o *output) discard() {
 	if o.file != nil {
 		_ = o.file.Close()

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// xesHead is what stands before the first trace. Every trace and every event
-// has what is declared as global. The root has no namespace, as in the schema
-// of the standard.
+// xesHead precedes the first trace. Every trace and event must have the attributes
+// declared global. The root has no namespace, as in the standard's schema.
 const xesHead = xml.Header + `<log xes.version="1849.2016" xes.features="">
 <extension name="Concept" prefix="concept" uri="http://www.xes-standard.org/concept.xesext"/>
 <extension name="Lifecycle" prefix="lifecycle" uri="http://www.xes-standard.org/lifecycle.xesext"/>
@@ -29,7 +28,7 @@ const xesHead = xml.Header + `<log xes.version="1849.2016" xes.features="">
 <string key="lifecycle:model" value="standard"/>
 `
 
-// row is what XES has of a row of events.sql.
+// row has the columns of events.sql that XES needs.
 type row struct {
 	Case       string `json:"case:concept:name"`
 	Activity   string `json:"concept:name"`
@@ -49,12 +48,12 @@ type row struct {
 
 // xes writes a log of IEEE 1849, one trace for each instance.
 func (cfg Config) xes(ctx context.Context, to *output) error {
-	_, _ = to.WriteString(xesHead) // the last write has the error of any
-	before := ""                   // instance
+	_, _ = to.WriteString(xesHead) // the last write returns the error of any
+	before := ""                   // the previous row's instance
 	rows := &lines{each: func(line []byte) error {
 		var r row
 		if err := json.Unmarshal(line, &r); err != nil {
-			return fmt.Errorf("ClickHouse failed within its answer: %.512s", line)
+			return fmt.Errorf("ClickHouse failed while answering: %.512s", line)
 		}
 		var b strings.Builder
 		if r.Case != before {
@@ -97,7 +96,7 @@ func (cfg Config) xes(ctx context.Context, to *output) error {
 
 func xesText(to *strings.Builder, key, value string) {
 	fmt.Fprintf(to, `<string key="%s" value="`, key)
-	_ = xml.EscapeText(to, []byte(value)) // a Builder takes all
+	_ = xml.EscapeText(to, []byte(value)) // a Builder never fails
 	to.WriteString("\"/>\n")
 }
 

@@ -16,7 +16,7 @@ import (
 
 // API is the api program and its options.
 //
-//	clients ──HTTP──▶ pkg/api ──▶ pkg/auth: who may
+//	clients ──HTTP──▶ pkg/api ──▶ pkg/auth: tokens and scopes
 //	                     └──Submission──▶ pkg/stream ──▶ NATS JetStream
 type API struct {
 	Config api.Config `embed:""`
@@ -25,18 +25,18 @@ type API struct {
 	Ops   string `default:"127.0.0.1:8081" help:"Address for operators: /metrics, /healthz, /readyz."`
 	Pprof string `help:"Loopback address of Go profiles, /debug/pprof/, such as 127.0.0.1:6060; off when empty."`
 
-	FingerprintKey string `default:"fingerprint.key" help:"File of the key that fingerprints users' secret keys; made when missing, shared by every api."`
+	FingerprintKey string `default:"fingerprint.key" help:"File of the key that fingerprints users' secret keys; generated when missing. Every api needs the same file."`
 
 	Auth   auth.Config `embed:""`
-	Memory int64       `default:"268435456" help:"Memory of the process in bytes, which its budgets are shares of."`
+	Memory int64       `default:"268435456" help:"Memory of the process in bytes; its budgets are shares of it."`
 	NATS
 	Streams stream.Config `embed:""`
 
 	Logging
-	Healthcheck bool `help:"Ask the api on --ops whether it is ready, and exit 0 or 1."`
+	Healthcheck bool `help:"Check whether the api on --ops is ready, and exit with 0 or 1."`
 }
 
-// config is what was asked for, with its share of the memory.
+// config adds the version and the share of the memory.
 func (a *API) config() (cfg api.Config, err error) {
 	cfg = a.Config
 	cfg.TLS = a.TLS
@@ -45,19 +45,19 @@ func (a *API) config() (cfg api.Config, err error) {
 	return cfg, err
 }
 
-// Run serves until ctx ends, then finishes what is in flight.
+// Run serves until ctx ends, then finishes the requests in flight.
 func (a *API) Run(ctx context.Context, log *slog.Logger) error {
 	program := standalone{name: "api", ops: a.Ops, profiles: a.Pprof, memory: a.Memory + Bulks(a.Config), healthcheck: a.Healthcheck, nats: a.NATS, silence: natsSilence, streams: a.Streams}
 	return UntilStopped(ctx, program.run(ctx, log, a.Serve))
 }
 
-// natsSilence is how long NATS may say nothing to the api, whose clients are
-// promised a 503 within 2 s. Others have more patience.
+// natsSilence bounds the silence of a NATS connection of the api: clients are promised
+// a 503 within 2 s. Other programs wait longer.
 const natsSilence = 1200 * time.Millisecond
 
-// Serve is the api, which listens from here on: the caller runs opsServer after it,
-// so that it never shows an api whose clients are refused. It opens the streams when
-// it runs, which may take until NATS is there: until then every post is answered 503.
+// Serve listens and returns the api as a service. The caller runs opsServer afterwards,
+// so that a scraped api always accepts connections. The service opens the streams; until
+// NATS is reachable every post is answered 503.
 func (a *API) Serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logger) (Service, error) {
 	tokens, err := auth.New(a.Auth, log, opsServer.Registry())
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *API) Serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logge
 	opsServer.List("/rejected", func() any { return server.Rejected() })
 
 	return func(ctx context.Context) error {
-		// The listener drains first: what it still has in flight is published.
+		// The listener drains first: its requests in flight are still published.
 		return RunInOrder(ctx, server.Run, tokens.Run, after(lanes, usage.Run), lanes.Run)
 	}, nil
 }

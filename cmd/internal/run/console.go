@@ -18,15 +18,15 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// Console is the web page of operators and analysts, and its options.
+// Console is the web console and its options.
 //
-//	browsers ──HTTP──▶ pkg/console ──▶ pkg/auth: who may
+//	browsers ──HTTP──▶ pkg/console ──▶ pkg/auth: tokens and scopes
 //	                       ├──reads──▶ ClickHouse
 //	                       ├──lanes, dead letters──▶ pkg/stream ──▶ NATS
 //	                       └──metrics──▶ the ops ports of api and ingester
 type Console struct {
 	Page   console.Config `embed:""`
-	Watch  []string       `default:"127.0.0.1:8081,127.0.0.1:8082" help:"Ops ports of apis and ingesters, comma-separated, whose metrics are shown."`
+	Watch  []string       `default:"127.0.0.1:8081,127.0.0.1:8082" help:"Ops addresses of the apis and ingesters to show, comma-separated."`
 	Ops    string         `default:"127.0.0.1:8084" help:"Address for operators: /metrics, /healthz, /readyz."`
 	Memory int64          `default:"268435456" help:"Memory of the process in bytes."`
 
@@ -35,12 +35,11 @@ type Console struct {
 	ClickHouse
 	NATS
 
-	Sources console.SourceTokens `kong:"-"` // where the console may change the tokens
+	Sources console.SourceTokens `kong:"-"` // changes tokens; nil: the console cannot
 
-	Healthcheck bool `help:"Ask the console on --ops whether it is ready, and exit 0 or 1."`
+	Healthcheck bool `help:"Check whether the console on --ops is ready, and exit with 0 or 1."`
 }
 
-// Run serves until ctx ends.
 func (c *Console) Run(ctx context.Context, log *slog.Logger) error {
 	nats, err := c.Operator.logInAs("console", SecretNATSConsole, c.NATS)
 	if err != nil {
@@ -50,7 +49,6 @@ func (c *Console) Run(ctx context.Context, log *slog.Logger) error {
 	return UntilStopped(ctx, program.run(ctx, log, c.serve))
 }
 
-// serve makes the console and takes its port.
 func (c *Console) serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logger) (Service, error) {
 	started := opsServer.Starting("waiting for NATS")
 	tokens, err := auth.New(c.Auth, log, opsServer.Registry())
@@ -78,9 +76,9 @@ func (c *Console) serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.L
 	}, nil
 }
 
-// New makes the console on streams that the caller runs.
+// New returns the console of streams that the caller runs.
 func (c *Console) New(lanes *stream.Stream, tokens *auth.Authenticator, log *slog.Logger, reg prometheus.Registerer) (server *console.Server, closing func(), err error) {
-	// Never the admin: what people ask may only read.
+	// Never the admin: queries of users may only read.
 	cfg, err := c.Operator.Console(c.ClickHouse)
 	if err != nil {
 		return nil, nil, err
@@ -121,13 +119,13 @@ func questions() (all []console.Question, err error) {
 	return all, err
 }
 
-// NewTokens reads a token file for a console beside an api in one process, whose
-// metrics the api's own have.
+// NewTokens reads the token file for a console in the process of an api, which has the
+// metrics of the same names.
 func NewTokens(file string, log *slog.Logger) (*auth.Authenticator, error) {
 	return auth.New(auth.Config{Tokens: file}, log, prometheus.NewRegistry())
 }
 
-// listed are the static tokens in force, as people may see them.
+// listed are the active static tokens, without secrets.
 func listed(tokens *auth.Authenticator) []console.Token {
 	var all []console.Token
 	for _, t := range tokens.Tokens() {
@@ -136,7 +134,7 @@ func listed(tokens *auth.Authenticator) []console.Token {
 	return all
 }
 
-// standing shows the console what the lanes are.
+// standing implements console.Deps.Stream.
 type standing struct {
 	stream *stream.Stream
 	dead   *stream.DeadLetters
@@ -161,7 +159,7 @@ func (s standing) Standing(ctx context.Context) (now console.Standing, err error
 	return now, err
 }
 
-// letters shows the console the dead letters.
+// letters implements console.Deps.Letters.
 type letters struct {
 	dead      *stream.DeadLetters
 	publisher *stream.Publisher // replays them
@@ -169,7 +167,7 @@ type letters struct {
 
 func (l letters) List(ctx context.Context) iter.Seq2[console.Letter, error] {
 	return func(yield func(console.Letter, error) bool) {
-		room, err := l.dead.Room(ctx) // what is set aside meanwhile is for the next time
+		room, err := l.dead.Room(ctx) // letters added meanwhile wait for the next list
 		if err != nil {
 			yield(console.Letter{}, err)
 			return
@@ -192,11 +190,11 @@ func (l letters) Get(ctx context.Context, number uint64) (console.Letter, bool, 
 func (l letters) Replay(ctx context.Context, by string, shown console.Letter) (before bool, err error) {
 	d, ok, err := l.dead.Get(ctx, shown.Number)
 	if err != nil || !ok {
-		return !ok, err // it was replayed by another user meanwhile
+		return !ok, err // another user replayed it meanwhile
 	}
 	receipt, err := l.dead.As(by).Replay(ctx, l.publisher, d)
 	if errors.Is(err, stream.ErrHistoryGone) {
-		err = fmt.Errorf("%w: look for its record in ClickHouse, then drop the letter if it is there", err)
+		err = fmt.Errorf("%w: find its record in ClickHouse, and drop the letter if it is stored", err)
 	}
 	return receipt.Replayed, err
 }
@@ -227,11 +225,11 @@ func letterOf(d stream.DeadLetter) console.Letter {
 	return console.Letter{Number: d.Number, At: d.At, Dead: d.Dead}
 }
 
-// PlainBody is what was set aside, decompressed if that can be done.
+// PlainBody is the content of a dead letter, decompressed if possible.
 func PlainBody(d stream.DeadLetter) []byte {
-	const most = 64 << 20
+	const maxBytes = 64 << 20
 	body := d.Message.Body
-	if n, err := s2.DecodedLen(body); d.Message.Encoding != flow.EncodingS2 || err != nil || n > most {
+	if n, err := s2.DecodedLen(body); d.Message.Encoding != flow.EncodingS2 || err != nil || n > maxBytes {
 		return body
 	}
 	if plain, err := s2.Decode(nil, body); err == nil {

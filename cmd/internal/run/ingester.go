@@ -28,8 +28,7 @@ import (
 //	NATS JetStream ──pkg/stream──▶ pkg/ingest ──block──▶ pkg/warehouse ──▶ ClickHouse
 //	                                   └──changes──▶ pkg/state ──▶ NATS KV
 //
-// Changes of users and dataset fields do not wait for ClickHouse, also not for one
-// that is missing when the ingester starts.
+// Changes of users and dataset fields do not wait for ClickHouse, not even at start.
 type Ingester struct {
 	Ops   string `default:"127.0.0.1:8082" help:"Address for operators: /metrics, /healthz, /readyz."`
 	Pprof string `help:"Loopback address of Go profiles, /debug/pprof/, such as 127.0.0.1:6060; off when empty."`
@@ -37,22 +36,22 @@ type Ingester struct {
 	ClickHouse
 	Ingest ingest.Config `embed:""`
 	Retention
-	Memory int64 `default:"536870912" help:"Memory of the process in bytes, which its lanes share: at least 48 MiB for each."`
+	Memory int64 `default:"536870912" help:"Memory of the process in bytes, shared by its lanes: at least 48 MiB for each."`
 
 	NATS
 	Streams stream.Config `embed:""`
 
 	Logging
-	Healthcheck bool `help:"Ask the ingester on --ops whether it is ready, and exit 0 or 1."`
+	Healthcheck bool `help:"Check whether the ingester on --ops is ready, and exit with 0 or 1."`
 }
 
-// ClickHouse says how a program reaches ClickHouse.
+// ClickHouse has the options of the connection to ClickHouse.
 type ClickHouse struct {
 	Warehouse    warehouse.Config `embed:""`
-	PasswordFile string           `name:"clickhouse-password-file" type:"existingfile" help:"File of the password of the user in --clickhouse, one line."`
+	PasswordFile string           `name:"clickhouse-password-file" type:"existingfile" help:"File with the password of the user in --clickhouse, one line."`
 }
 
-// Config is how, with the password.
+// Config adds the password from the file.
 func (c ClickHouse) Config() (warehouse.Config, error) {
 	cfg := c.Warehouse
 	if cfg.URL != "" && !strings.Contains(cfg.URL, "://") { // an address, as sluice up prints it
@@ -70,23 +69,23 @@ func (c ClickHouse) Config() (warehouse.Config, error) {
 	}
 	address, err := url.Parse(cfg.URL)
 	if err != nil {
-		return cfg, errors.New("--clickhouse is no URL: clickhouse://user@host:9000/database") // the error would show it
+		return cfg, errors.New("--clickhouse is not a URL: use clickhouse://user@host:9000/database") // err would show a password
 	}
 	if _, has := address.User.Password(); has || address.Query().Has("password") {
-		return cfg, errors.New("--clickhouse has a password, and there is --clickhouse-password-file: give one of them")
+		return cfg, errors.New("--clickhouse has a password and --clickhouse-password-file is set: give one of them")
 	}
 	address.User = url.UserPassword(address.User.Username(), password)
 	cfg.URL = address.String()
 	return cfg, nil
 }
 
-// Retention says how long what is no longer needed is kept.
+// Retention has the options of how long processed data is kept.
 type Retention struct {
 	state.SweepConfig
 	stream.PurgeConfig
 }
 
-// Run works until ctx ends, then finishes the block in flight.
+// Run ingests until ctx ends, then finishes the block in flight.
 func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 	if err := i.Ingest.Check(); err != nil {
 		return err
@@ -97,8 +96,8 @@ func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 	}))
 }
 
-// Work is the ingester on streams that it opens. reachable returns once it makes
-// sense to look for ClickHouse. operators is run by the caller.
+// Work returns the ingester as a service that opens the streams. reachable returns once
+// ClickHouse is worth connecting to. The caller runs opsServer.
 func (i *Ingester) Work(lanes *stream.Stream, reachable Service, opsServer *ops.Server, log *slog.Logger) Service {
 	started := opsServer.Starting("waiting for NATS, ClickHouse and its schema")
 	return func(ctx context.Context) error { return i.work(ctx, lanes, reachable, opsServer, started, log) }
@@ -120,7 +119,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 
 	store := state.New(lanes.State)
 	ready := make(chan struct{})
-	instance := instanceName() // one name in leases and positions
+	instance := instanceName() // the owner in leases and lane states
 	cfg := i.Ingest
 	cfg.Owner, cfg.SharedBytes, cfg.KnownBytes = instance, i.blocks(), i.identities()
 	cfg.RepeatWindow, cfg.RepeatBytes = i.Streams.RepeatWindow, i.requests()
@@ -140,7 +139,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 		ChangeStates: stream.NewChangeStates(lanes),
 	}, log, reg)
 	opsServer.AddCheck("lanes", ingester.Check)
-	// Ends with the ingester, and ends it when the schema is wrong.
+	// A schema error ends the ingester.
 	prepare := func(ctx context.Context) error {
 		err := reachable(ctx)
 		if err == nil {
@@ -159,8 +158,8 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 	return RunInOrder(ctx, after(lanes, ingester.Run), after(lanes, prepare), purger.Run, sweeper.Run, lanes.Run)
 }
 
-// untilReady migrates and checks the warehouse, again and again while it can
-// not be reached: the programs of a deployment start in any order.
+// untilReady migrates and checks the warehouse, and retries while it is unreachable: the
+// programs of a deployment start in any order.
 func untilReady(ctx context.Context, log *slog.Logger, db *warehouse.DB) error {
 	const pause = time.Second
 	for said := false; ; said = true {
@@ -182,19 +181,18 @@ func untilReady(ctx context.Context, log *slog.Logger, db *warehouse.DB) error {
 	}
 }
 
-// heartbeats gives every loop a heartbeat of its own.
 func heartbeats(opsServer *ops.Server) func(loop string) (beat, end func()) {
-	const stall = 2 * time.Minute // the longest insert and the longest pause between two tries
+	const stall = 2 * time.Minute // longest insert plus longest pause between two attempts
 	return func(loop string) (beat, end func()) {
 		h := opsServer.Heartbeat(loop, stall)
 		return h.Beat, h.Retire
 	}
 }
 
-// source reads lanes for the ingester.
+// source implements ingest.Deps.Lanes.
 type source struct {
 	stream *stream.Stream
-	ahead  func(lanes int) int // bytes to read ahead of each of so many lanes
+	ahead  func(lanes int) int // bytes to read ahead per lane, of that many lanes
 }
 
 func (s source) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
@@ -222,7 +220,7 @@ func (s source) Revision(ctx context.Context, source string) (uint64, error) {
 	return s.stream.Revision(ctx, source)
 }
 
-// instanceName tells this process from every other one that ever ran.
+// instanceName is unique to this process, across hosts and restarts.
 func instanceName() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -9,15 +9,13 @@ import (
 	"time"
 )
 
-// Logging is the option of every program that says how it logs.
 type Logging struct {
-	Log string `enum:"auto,text,json" default:"auto" help:"How to log to standard error: text, json, or auto for text on a terminal and JSON elsewhere."`
+	Log string `enum:"auto,text,json" default:"auto" help:"Log format on standard error: text, json, or auto for text on a terminal and JSON elsewhere."`
 }
 
 func (l Logging) format() string { return l.Log }
 
-// newLogger logs lines of one format. Of warnings and errors that say the same it
-// leaves out what comes too often.
+// newLogger logs in one format. Frequent repetitions of warnings and errors are dropped.
 func newLogger(w io.Writer, text bool) *slog.Logger {
 	options := &slog.HandlerOptions{ReplaceAttr: readable}
 	var h slog.Handler = slog.NewJSONHandler(w, options)
@@ -27,7 +25,7 @@ func newLogger(w io.Writer, text bool) *slog.Logger {
 	return slog.New(&sampler{Handler: h, seen: &sampled{now: time.Now}})
 }
 
-// LogsText tells whether a logger of a program writes text, and not JSON.
+// LogsText reports whether a program's logger writes text, not JSON.
 func LogsText(log *slog.Logger) bool {
 	s, ok := log.Handler().(*sampler)
 	if !ok {
@@ -37,7 +35,7 @@ func LogsText(log *slog.Logger) bool {
 	return text
 }
 
-// readable writes durations as people do, and times to the millisecond.
+// readable rounds durations and writes times in UTC, to the millisecond.
 func readable(_ []string, a slog.Attr) slog.Attr {
 	switch v := a.Value.Resolve(); v.Kind() {
 	case slog.KindDuration:
@@ -57,22 +55,21 @@ func readable(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Bounds of the sampler. What clients do wrong is logged, and none of them can fill a
-// disk with it.
+// Bounds of the sampler. Client errors are logged, but no client can fill a disk with
+// them.
 const (
-	sampleBurst  = 20               // lines that say the same, within
-	sampleWindow = 10 * time.Second // this
-	sampleKinds  = 256              // different lines that are told apart; all others are one kind
+	sampleBurst  = 20               // lines of one kind per window
+	sampleWindow = 10 * time.Second // window
+	sampleKinds  = 256              // kinds counted separately; the rest shares one
 )
 
-// sampler leaves out warnings and errors beyond a burst of those that say the same, and
-// says how many they were.
+// sampler drops warnings and errors of one kind beyond a burst, and logs their number
+// with the next line of that kind.
 type sampler struct {
 	slog.Handler
 	seen *sampled
 }
 
-// sampled is what was logged lately, by kind.
 type sampled struct {
 	now func() time.Time
 
@@ -81,8 +78,8 @@ type sampled struct {
 }
 
 type kind struct {
-	since         time.Time // begin of its window
-	lines, others int       // others: left out since they were told
+	since         time.Time // start of its window
+	lines, others int       // others: dropped and not yet reported
 }
 
 func (s *sampler) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -108,8 +105,8 @@ func (s *sampler) Handle(ctx context.Context, r slog.Record) error {
 	return s.Handler.Handle(ctx, r)
 }
 
-// note tells whether a line is logged, and how many like it were left out before. Lines
-// that differ in numbers say the same.
+// note reports whether to log a line, and how many of its kind were dropped before. Lines
+// that differ only in numbers are of one kind.
 func (s *sampled) note(message string) (others int, pass bool) {
 	name := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {

@@ -16,18 +16,18 @@ import (
 	"sluice/pkg/stream"
 )
 
-// NATS says how a program reaches NATS.
+// NATS has the options of the connection to NATS.
 type NATS struct{ dial.Config }
 
-// Connection describes the connection of one program, by name.
+// Connection is the configuration of the connection of the program name.
 func (n NATS) Connection(name string) (dial.Config, error) {
 	c := n.Config
 	c.Name = name
-	if c.Password != "" || c.User == "" && c.PasswordFile == "" { // an operator's command has one from its secrets
+	if c.Password != "" || c.User == "" && c.PasswordFile == "" { // commands have a password from --data
 		return c, nil
 	}
 	if c.User == "" || c.PasswordFile == "" || strings.Contains(c.URL, "@") {
-		return c, errors.New("--nats-user and --nats-password-file are given together, and then no user in --nats")
+		return c, errors.New("--nats-user and --nats-password-file: give both, and no user in --nats")
 	}
 	if _, err := dial.Line(c.PasswordFile); err != nil {
 		return c, fmt.Errorf("--nats-password-file: %w", err)
@@ -35,8 +35,7 @@ func (n NATS) Connection(name string) (dial.Config, error) {
 	return c, nil
 }
 
-// askReady asks a program of this machine whether it is ready: the health
-// check of a container without a shell.
+// askReady is the health check of a container without a shell.
 func askReady(ctx context.Context, ops string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -55,8 +54,8 @@ func askReady(ctx context.Context, ops string) error {
 	return nil
 }
 
-// WithNATS connects as the operator, for a command that ends by itself. reg has the
-// metrics of the connection, which are not read.
+// WithNATS connects as the operator while do runs. reg has the metrics of the connection,
+// which nobody scrapes.
 func WithNATS(ctx context.Context, o Operator, n NATS, log *slog.Logger, do func(*nats.Conn, prometheus.Registerer) error) error {
 	n, err := o.LogIn(n)
 	if err != nil {
@@ -75,7 +74,7 @@ func WithNATS(ctx context.Context, o Operator, n NATS, log *slog.Logger, do func
 	return do(nc, reg)
 }
 
-// WithStream opens the streams for a command that ends by itself.
+// WithStream opens the streams as the operator while do runs.
 func WithStream(ctx context.Context, o Operator, n NATS, s stream.Config, log *slog.Logger, do func(*stream.Stream) error) error {
 	return WithNATS(ctx, o, n, log, func(nc *nats.Conn, reg prometheus.Registerer) error {
 		opening, cancel := context.WithTimeout(ctx, 10*time.Second)

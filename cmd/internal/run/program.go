@@ -1,5 +1,5 @@
-// Package run wires the packages of Sluice into its programs: what the three
-// commands share, and the only place besides them where siblings meet.
+// Package run wires the packages of Sluice into its programs. It holds the code that the
+// three commands share; only here and in them do sibling packages meet.
 package run
 
 import (
@@ -22,15 +22,15 @@ import (
 	"golang.org/x/term"
 )
 
-// EnvPrefix begins the environment variable of every option.
+// EnvPrefix is the prefix of every option's environment variable.
 const EnvPrefix = "SLUICE"
 
 // drainTime bounds a graceful stop: past it the program gives up and exits 1.
 const drainTime = 10 * time.Second
 
 // Program parses the command line into cli, whose commands have methods
-// Run(context.Context, *slog.Logger) error, runs what was asked for until it
-// ends or a signal stops it, and returns the exit status.
+// Run(context.Context, *slog.Logger) error, runs the command until it ends or a signal
+// stops it, and returns the exit status.
 //
 // The first SIGINT or SIGTERM cancels the context, which drains; the second
 // one exits at once.
@@ -71,7 +71,7 @@ func Program(name, description string, cli any) int {
 		err = stoppedEarly(UntilStopped(ctx, err))
 	}
 	if err != nil && !text && slices.Contains(servers, name+" "+command.Command()) {
-		log.Error("ended: " + err.Error()) // its log is of one format to the end
+		log.Error("ended: " + err.Error()) // the log stays JSON to its last line
 		return 1
 	}
 	if err != nil {
@@ -80,11 +80,11 @@ func Program(name, description string, cli any) int {
 	return 0
 }
 
-// servers are the programs and commands whose standard error is a log. Not the engine: what
-// it says last, its parent logs.
+// servers are the programs and commands whose standard error is a log. The engine is not
+// among them: its parent logs its last error.
 var servers = []string{"api ", "ingester ", "sluice up", "sluice nats", "sluice console"}
 
-// stoppedEarly is the error of a command that was stopped, and what else it has to say.
+// stoppedEarly is the error of a stopped command that had work left.
 func stoppedEarly(rest error) error {
 	if rest == nil {
 		return errors.New("stopped before it was done")
@@ -92,8 +92,8 @@ func stoppedEarly(rest error) error {
 	return fmt.Errorf("stopped before it was done: %w", rest)
 }
 
-// UntilStopped is what a command has to say that runs until it is stopped: nothing
-// of what it gave up for that. One that has something to do is not done then.
+// UntilStopped removes the cancellation errors of a stop, for commands that run until
+// they are stopped.
 func UntilStopped(ctx context.Context, err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		var left []error
@@ -116,22 +116,21 @@ func fail(w io.Writer, name string, err error) int {
 func handleSignals(stop func(), log *slog.Logger) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	log.Info("stopping: finishing what is in flight", "signal", (<-signals).String())
+	log.Info("stopping: draining work in flight", "signal", (<-signals).String())
 	stop()
 	select {
 	case <-signals:
 		log.Error("stopped at once by a second signal")
 	case <-time.After(drainTime):
-		log.Error("not drained in time", "bound", drainTime)
+		log.Error("not drained in time: exiting", "bound", drainTime)
 	}
 	os.Exit(1)
 }
 
-// IsTerminal tells whether a person looks at f.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// unknownVariables refuses a variable that begins like ours but sets nothing:
-// a misspelt setting must not be ignored.
+// unknownVariables rejects a variable with our prefix that no option has: a misspelt
+// setting must not be ignored.
 func unknownVariables(model *kong.Application, environ []string) error {
 	var known []string
 	err := kong.Visit(model, func(node kong.Visitable, next kong.Next) error {
@@ -151,21 +150,20 @@ func unknownVariables(model *kong.Application, environ []string) error {
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, EnvPrefix+"_") && !slices.Contains(known, name) {
-			return fmt.Errorf("unknown environment variable %s: unset it, or see --help for the names", name)
+			return fmt.Errorf("unknown environment variable %s: unset it; --help lists the names", name)
 		}
 	}
 	return nil
 }
 
-// version and commit are linked in by make; else they are what Go knows of what it
-// has built.
+// version and commit are linked in by make.
 var version, commit string
 
-// unknown is said of a program that was built without its repository.
+// unknown is the version of a program built without its repository.
 const unknown = "unknown"
 
-// Version is which version of Sluice this is, such as v0.1.0, and the commit it was
-// built from.
+// Version is the version of Sluice, such as v0.1.0, and its commit: those linked in, else
+// those of Go's build information.
 func Version() (v, c string) {
 	v, c = version, commit
 	if built, ok := debug.ReadBuildInfo(); ok {
@@ -181,7 +179,7 @@ func Version() (v, c string) {
 	return cmp.Or(v, unknown), cmp.Or(c, unknown)
 }
 
-// versionLine is what --version prints.
+// versionLine is the output of --version.
 func versionLine(program string) string {
 	v, c := Version()
 	return fmt.Sprintf("%s %s (commit %s, %s %s/%s)", program, v, c, runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -15,8 +15,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// The files of a secrets folder, one line each, made once: a reader of them may be
-// the user they name.
+// The files of a secrets folder, one password each. A reader of a file can log in as the
+// user in its name.
 const (
 	SecretAdmin        = "clickhouse-admin"
 	SecretIngester     = "clickhouse-ingester"
@@ -29,11 +29,11 @@ const (
 	SecretNATSConsole  = "nats-console"
 )
 
-// MakeSecrets makes the folder and those of the files that are missing. What is
-// there stays, so a crash in between is mended by the next start.
+// MakeSecrets creates the folder and missing files. Existing ones stay, so the next start
+// completes a run that crashed in between.
 func MakeSecrets(folder string, names ...string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return fmt.Errorf("make the folder of secrets: %w", err)
+		return fmt.Errorf("create the secrets folder: %w", err)
 	}
 	for _, name := range names {
 		file := filepath.Join(folder, name)
@@ -42,29 +42,28 @@ func MakeSecrets(folder string, names ...string) error {
 		}
 		secret := make([]byte, 32)
 		rand.Read(secret) // never fails
-		// Two programs may start at once: the first link stands, whole.
+		// Two programs may start at once: the first link wins, and its file is complete.
 		part := fmt.Sprintf("%s.%d", file, os.Getpid())
 		if err := os.WriteFile(part, []byte(hex.EncodeToString(secret)+"\n"), 0o600); err != nil {
-			return fmt.Errorf("make a secret: %w", err)
+			return fmt.Errorf("create a secret: %w", err)
 		}
 		err := os.Link(part, file)
 		if err = errors.Join(err, os.Remove(part)); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("make a secret: %w", err)
+			return fmt.Errorf("create a secret: %w", err)
 		}
 	}
 	return nil
 }
 
-// ReadSecret reads a file of a secrets folder.
 func ReadSecret(folder, name string) (string, error) { return dial.Line(filepath.Join(folder, name)) }
 
-// Operator says where an operator's command finds the passwords of its users.
+// Operator has the option of an operator's command to find its passwords.
 type Operator struct {
-	Data string `default:"./data" help:"Folder of sluice up: with its secrets/ the command logs in at servers of this machine, unless the addresses given name a user of their own."`
+	Data string `default:"./data" help:"Data folder of sluice up: its passwords are used for servers on this machine, unless an address names a user."`
 }
 
-// secret is the password for servers at these hosts: "" if there is none, or if
-// one of them is another machine, which must not get it.
+// secret is the password for servers at these hosts: "" if there is none. Other machines
+// must not get it.
 func (o Operator) secret(name string, hosts []string) (string, error) {
 	for _, host := range hosts {
 		if !onThisMachine(host) {
@@ -81,10 +80,9 @@ func (o Operator) secret(name string, hosts []string) (string, error) {
 	return secret, nil
 }
 
-// LogIn is how to reach NATS as its operator.
+// LogIn adds the user operator and its password to the options of NATS.
 func (o Operator) LogIn(n NATS) (NATS, error) { return o.logInAs("operator", SecretNATSOperator, n) }
 
-// logInAs is how to reach NATS as one of its users.
 func (o Operator) logInAs(user, name string, n NATS) (NATS, error) {
 	if n.Credentials != "" || n.User != "" || strings.Contains(n.URL, "@") {
 		return n, nil
@@ -104,23 +102,22 @@ func (o Operator) logInAs(user, name string, n NATS) (NATS, error) {
 	return n, err
 }
 
-// Warehouse is how to reach ClickHouse as its admin.
+// Warehouse is the connection to ClickHouse as the user admin.
 func (o Operator) Warehouse(c ClickHouse) (warehouse.Config, error) {
 	return o.warehouseAs("admin", SecretAdmin, c)
 }
 
-// Analyst is how to reach ClickHouse as its analyst, who only reads.
+// Analyst is the connection to ClickHouse as the read-only user analyst.
 func (o Operator) Analyst(c ClickHouse) (warehouse.Config, error) {
 	return o.warehouseAs("analyst", SecretAnalyst, c)
 }
 
-// Console is how the console reaches ClickHouse: it reads as the analyst does, with
-// slots and memory of its own.
+// Console is the connection to ClickHouse as the user console: an analyst with slots and
+// memory of its own.
 func (o Operator) Console(c ClickHouse) (warehouse.Config, error) {
 	return o.warehouseAs("console", SecretConsole, c)
 }
 
-// warehouseAs is how to reach ClickHouse as one of its users.
 func (o Operator) warehouseAs(user, name string, c ClickHouse) (warehouse.Config, error) {
 	cfg, err := c.Config()
 	if err != nil {
@@ -128,7 +125,7 @@ func (o Operator) warehouseAs(user, name string, c ClickHouse) (warehouse.Config
 	}
 	address, err := url.Parse(cfg.URL)
 	if err != nil {
-		return cfg, nil // The driver says what is wrong with it, without the password.
+		return cfg, nil // the driver reports the error without the password
 	}
 	if _, has := address.User.Password(); has || address.User.Username() != "" && address.User.Username() != "default" || address.Query().Has("password") {
 		return cfg, nil
@@ -141,7 +138,7 @@ func (o Operator) warehouseAs(user, name string, c ClickHouse) (warehouse.Config
 	return cfg, err
 }
 
-// HTTP is the address of ClickHouse's HTTP, with its admin before it.
+// HTTP is the address of ClickHouse's HTTP, with the user admin and its password.
 func (o Operator) HTTP(address string) (string, error) {
 	if strings.Contains(address, "@") {
 		return address, nil
@@ -153,7 +150,6 @@ func (o Operator) HTTP(address string) (string, error) {
 	return address, err
 }
 
-// onThisMachine tells whether a host, with or without a port, is this machine.
 func onThisMachine(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -14,17 +14,17 @@ import (
 // standalone is a service that is a program of its own.
 type standalone struct {
 	name        string // of its connection to NATS
-	ops         string // where operators reach it
-	profiles    string // where they can take profiles, if anywhere
-	memory      int64  // bytes it may use
-	healthcheck bool   // only ask the one that runs
+	ops         string // address of the ops port
+	profiles    string // address of Go profiles; empty: off
+	memory      int64  // bytes
+	healthcheck bool   // only check the running program
 	nats        NATS
-	silence     time.Duration // how long NATS may say nothing; 0 for the default
+	silence     time.Duration // longest silence of NATS; 0: the default
 	streams     stream.Config
 }
 
-// run runs the service that build makes until ctx ends; its ops port answers until its
-// end.
+// run runs the service that build returns until ctx ends. The ops port is served until
+// the service has stopped.
 func (s standalone) run(ctx context.Context, log *slog.Logger, build func(*stream.Stream, *ops.Server, *slog.Logger) (Service, error)) error {
 	if s.healthcheck {
 		return askReady(ctx, s.ops)
@@ -65,30 +65,29 @@ func (s standalone) run(ctx context.Context, log *slog.Logger, build func(*strea
 	return RunInOrder(ctx, runs, opsServer.Run)
 }
 
-// OpsServer serves operators what cfg says, of this version.
+// OpsServer adds this version to cfg.
 func OpsServer(cfg ops.Config, log *slog.Logger) *ops.Server {
 	cfg.Version, cfg.Commit = Version()
 	return ops.New(cfg, log)
 }
 
-// NewTracing traces what a program does, if the environment asks for it. closing sends
-// the last spans; that it cannot is no failure of the program.
+// NewTracing enables tracing if the environment configures it. closing sends the last
+// spans; its failure does not fail the program.
 func NewTracing(ctx context.Context, program string, log *slog.Logger) (tracing *ops.Tracing, closing func(), err error) {
 	v, _ := Version()
 	tracing, err = ops.NewTracing(ctx, "sluice-"+program, v, log)
 	return tracing, func() {
 		if err := tracing.Close(); err != nil {
-			log.Warn("the last spans were not sent", "error", err)
+			log.Warn("tracing: the last spans were not sent", "error", err)
 		}
 	}, err
 }
 
-// Service is something that runs until its context ends, and then returns nil.
+// Service runs until its context ends, and then returns nil.
 type Service = func(context.Context) error
 
-// RunInOrder runs services, each of which needs those after it until its own end:
-// when ctx ends they are stopped one after the other, the first one first. A
-// service that ends by itself stops all the others in the same way.
+// RunInOrder runs services, each of which needs those after it until its own end. When
+// ctx ends, or any service, they are stopped one after the other, the first one first.
 func RunInOrder(ctx context.Context, services ...Service) error {
 	if len(services) == 1 {
 		return services[0](ctx)
@@ -108,17 +107,17 @@ func RunInOrder(ctx context.Context, services ...Service) error {
 	return errors.Join(err, <-rest)
 }
 
-// after is a service that begins once the lanes are open.
+// after delays a service until the lanes are open.
 func after(lanes *stream.Stream, next Service) Service {
 	return func(ctx context.Context) error {
 		if err := lanes.Opened(ctx); err != nil {
-			return nil // stopped before
+			return nil // stopped first
 		}
 		return next(ctx)
 	}
 }
 
-// unlessStopped forgets an error that came because ctx ended.
+// unlessStopped drops the error of a stop.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -8,19 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timerSlack is how late the kernel may wake a thread from a timed sleep, so
-// that it need not do so one by one. Linux has 50 µs.
+// timerSlack is the kernel's tolerance for timed sleeps, which lets it wake threads
+// together. The default of Linux is 50 µs.
 const timerSlack = 1_000_000 // ns
 
-// easeTimers lets timed sleeps of the process end up to timerSlack late. Go's
-// runtime watches over threads in system calls by sleeping for 20 µs at a time,
-// and a server that syncs to disk thousands of times a second is mostly in such
-// calls: these wake-ups take a quarter of its processor time, with the 50 µs that
-// Linux gives (docs/decisions/0013-go-runtime.md).
+// easeTimers sets timerSlack. Go's runtime watches threads in system calls by sleeping
+// 20 µs at a time. A server that syncs thousands of times a second is mostly in such
+// calls, and with the default slack the wake-ups take a quarter of its CPU time
+// (docs/decisions/0013-go-runtime.md).
 //
-// The slack is of a thread, and handed on to those that it starts. So the
-// program begins once more, in the same process, with the slack on its first
-// thread. Where that is not possible all works as before, at that cost.
+// Threads inherit the slack from the thread that starts them. So the program re-executes
+// itself, in the same process, with the slack on its first thread. If that fails the
+// program works as before, at that cost.
 func easeTimers() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -2,5 +2,4 @@
 
 package run
 
-// easeTimers is for Linux.
 func easeTimers() {}
