@@ -61,9 +61,9 @@ func recounted(d recount.Day) string {
 
 func compared(d recount.Day) string {
 	switch {
-	case d.Missing == 0 && d.Surplus == 0 && d.Mended:
+	case d.Missing == 0 && d.Surplus == 0 && d.Fixed:
 		return "the counters are right"
-	case d.Mended:
+	case d.Fixed:
 		return fmt.Sprintf("%d records were missing in the counters and %d were surplus; fixed", d.Missing, d.Surplus)
 	}
 	return fmt.Sprintf("%d records are missing in the counters and %d are surplus", d.Missing, d.Surplus)

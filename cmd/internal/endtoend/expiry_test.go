@@ -142,7 +142,7 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 	s.exec("ALTER TABLE flow.counts_1m DELETE WHERE stored_day = '" + daysAgo(1) + "' SETTINGS mutations_sync = 2")
 	r := s.verify(1)
 	if !slices.ContainsFunc(r.Problems, func(p string) bool {
-		return strings.Contains(p, "3 are missing; of 3 stored on "+daysAgo(1)+" there are 0")
+		return strings.Contains(p, "3 are missing; 0 of 3 stored on "+daysAgo(1)+" are left")
 	}) {
 		t.Errorf("problems: %q, want that 3 rows of %s are missing", r.Problems, daysAgo(1))
 	}

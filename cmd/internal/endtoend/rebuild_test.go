@@ -96,7 +96,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 		for _, d := range r.Differences {
 			kinds[d.ID+" "+d.Kind] = ""
 		}
-		for _, want := range []string{id + " missing", "p2-2 missing", "p2-2 unlike any that was accepted"} {
+		for _, want := range []string{id + " missing", "p2-2 missing", "p2-2 not among the accepted records"} {
 			if _, found := kinds[want]; !found {
 				t.Errorf("does not name %q: %+v", want, r.Differences)
 			}

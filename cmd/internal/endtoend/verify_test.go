@@ -168,7 +168,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			t.Fatalf("problems: %q", r.Problems)
 		}
 		for _, p := range r.Problems {
-			_, command, _ := strings.Cut(p, "To count the day again: sluice ")
+			_, command, _ := strings.Cut(p, "Remedy: sluice ")
 			s.sluice(0, append(strings.Fields(command), "--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")...)
 		}
 		s.verify(0)
@@ -202,9 +202,9 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			}
 		}
 		s.change("ALTER TABLE flow.records DELETE WHERE id IN ('60-1', '60-2')" + sync)
-		says("of lane 0 before 101, which are not read any more, and 1000 were stored: 2 are missing")
+		says("of the purged messages of lane 0 before 101, but 1000 were stored: 2 are missing")
 		s.exec("INSERT INTO flow.records SELECT * FROM flow.saved WHERE id IN ('60-1', '60-2', '50-5')")
-		says("1 are too many")
+		says("1 are surplus")
 		if diff := cmp.Diff([]string{"doubled 0 50:5 50-5"}, findings(s.verify(1))); diff != "" {
 			t.Errorf("findings (-want +got):\n%s", diff)
 		}
@@ -216,7 +216,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		fatal.If(t, err)
 		for _, change := range []struct{ from, to, want string }{
 			{`"stored":2000`, `"stored":2001`, "do not add up"},
-			{`"read":2001,"stored":2001`, `"read":1,"stored":1`, "more was read"},
+			{`"read":2001,"stored":2001`, `"read":1,"stored":1`, "less than its messages"},
 		} {
 			entry, err := kv.Get("lane.0")
 			fatal.If(t, err)
@@ -262,7 +262,7 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 	api = s.startAPI()
 	s.waitReady(api, s.ops)
 	s.load("--records", "3000", "--batch", "250", "--seed", "2", "--connections", "1") // two messages more than before
-	if r := s.verify(1); len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "lane 0 was deleted and made again") {
+	if r := s.verify(1); len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "lane 0 was deleted and recreated") {
 		t.Errorf("problems: %q", r.Problems)
 	}
 	s.startIngester()

@@ -20,12 +20,12 @@ import (
 type block struct {
 	*lane
 	first, last uint64
-	stored      time.Time // when the lane took the last message
-	day         string    // on which its rows were stored; empty when it has none
+	stored      time.Time // time of the last message
+	day         string    // stored day of its rows; empty without any
 	columns     record.Columns
 	scratch     record.Columns
-	again       map[int]bool // rows without an identity of their own whose request has brought them before
-	unsure      []int        // such rows whose request came, perhaps, in messages that are purged
+	again       map[int]bool // rows by place whose request is a repeat
+	unsure      []int        // rows by place whose request may repeat a purged message
 	hash        *xxh3.Hasher
 }
 
@@ -37,8 +37,8 @@ func (b *block) reset() {
 	b.unsure = b.unsure[:0]
 }
 
-// storedAt is a time of the stored day of the block, ms since 1970: when the lane took the
-// last message, unless its rows were stored on another day.
+// storedAt is a time of the block's stored day, in ms since 1970: that of the last message,
+// unless its rows were stored on another day.
 func (b *block) storedAt() int64 {
 	if day, err := time.Parse(time.DateOnly, b.day); err == nil && flow.UTCDay(b.stored.UnixMilli()) != b.day {
 		return day.UnixMilli()
@@ -46,24 +46,24 @@ func (b *block) storedAt() int64 {
 	return b.stored.UnixMilli()
 }
 
-// full tells whether the block ends. One that was claimed has the end it had.
+// full reports whether the block ends. A claimed block has the end in its claim.
 func (b *block) full(claim warehouse.Claim) bool {
 	return claim.Last == 0 && (b.columns.Rows() >= b.cfg.Rows || b.columns.Bytes() >= b.cfg.Bytes)
 }
 
 func (b *block) token(dropped string) string {
 	sum := b.hash.Sum128().Bytes()
-	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s:%x", b.info.Number, b.life, b.first, b.last, hex.EncodeToString(sum[:]), xxh3.HashString(dropped))
+	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s:%x", b.info.Number, b.incarnation, b.first, b.last, hex.EncodeToString(sum[:]), xxh3.HashString(dropped))
 }
 
-// settle asks the tables in use about what the lane cannot tell any more: a
-// request that came first in a message that is purged has no rows here.
+// settle looks the unsure rows up in the live tables: a repeat of a purged message has no
+// row at its own place.
 func (b *block) settle(ctx context.Context) error {
 	if len(b.unsure) == 0 {
 		return nil
 	}
 	c := &b.columns
-	stored, err := b.into.Live().Places(ctx, b.info.Number, b.life, c.StreamSeq[b.unsure[0]], c.StreamSeq[b.unsure[len(b.unsure)-1]])
+	stored, err := b.into.Live().Places(ctx, b.info.Number, b.incarnation, c.StreamSeq[b.unsure[0]], c.StreamSeq[b.unsure[len(b.unsure)-1]])
 	for _, row := range b.unsure {
 		if !stored[warehouse.Place{Seq: c.StreamSeq[row], Idx: c.StreamIdx[row]}] {
 			b.again[row] = true
@@ -72,7 +72,7 @@ func (b *block) settle(ctx context.Context) error {
 	return err
 }
 
-// repeated are the rows that the shadow has already, or an earlier row is.
+// repeated are the rows that the shadow or an earlier row of the block already has.
 func (b *block) repeated(ctx context.Context) (runs []flow.Run, err error) {
 	c := &b.columns
 	var rows []int
@@ -94,8 +94,7 @@ func (b *block) repeated(ctx context.Context) (runs []flow.Run, err error) {
 	return runs, err
 }
 
-// add adds what of an entry is stored: neither what cannot be decoded, nor what
-// is forgotten, nor what was dead-lettered for another reason.
+// add adds the records of an entry, except invalid, forgotten, and dead-lettered ones.
 func (b *block) add(e *flow.Entry) error {
 	if b.first == 0 {
 		b.first = e.Seq
@@ -133,15 +132,15 @@ func (b *block) add(e *flow.Entry) error {
 }
 
 func (b *block) addMessage(m *flow.Message) error {
-	m.Incarnation = b.life
-	aside := b.aside[place{m.Lane, b.life, m.Seq}]
-	if aside[-1-m.Ordinal] {
+	m.Incarnation = b.incarnation
+	dead := b.dead[place{m.Lane, b.incarnation, m.Seq}]
+	if dead[-1-m.Ordinal] {
 		return nil
 	}
 	b.scratch.Reset()
 	bad, err := b.scratch.AppendGood(m)
 	if err != nil {
-		return nil // set aside as a whole
+		return nil // dead-lettered as a whole
 	}
 	skip := map[int]bool{}
 	for _, one := range bad {
@@ -150,5 +149,5 @@ func (b *block) addMessage(m *flow.Message) error {
 	for _, row := range b.forget.Rows(m, &b.scratch, 0) {
 		skip[int(b.scratch.StreamIdx[row])] = true
 	}
-	return b.columns.AppendExcept(m, func(index int) bool { return skip[index] || aside[index] })
+	return b.columns.AppendExcept(m, func(index int) bool { return skip[index] || dead[index] })
 }

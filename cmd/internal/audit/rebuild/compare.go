@@ -8,15 +8,14 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// Report is what the comparison came to.
+// Report is the result of the comparison.
 type Report struct {
 	OK          bool         `json:"ok"` // the tables hold the same records
 	Lanes       []Lane       `json:"lanes"`
 	Differences []Difference `json:"differences,omitempty"`
-	Swap        []string     `json:"swap"` // statements that put the rebuilt tables in place
+	Swap        []string     `json:"swap"` // statements that swap the rebuilt tables in
 }
 
-// Lane is what was compared of one lane.
 type Lane struct {
 	Lane    int    `json:"lane"`
 	First   uint64 `json:"first"`
@@ -26,7 +25,7 @@ type Lane struct {
 	Differ  int    `json:"differ"`  // minutes with different records
 }
 
-// Difference is a record that only one of the tables has, or has twice.
+// Difference is a record that is in only one of the tables, or twice in one.
 type Difference struct {
 	Lane   int       `json:"lane"`
 	Minute time.Time `json:"minute"`
@@ -36,7 +35,6 @@ type Difference struct {
 	ID     string    `json:"id,omitempty"`
 }
 
-// compare compares every lane, and names what differs.
 func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 	report := &Report{OK: true}
 	for _, l := range lanes {
@@ -44,7 +42,7 @@ func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 			report.Lanes = append(report.Lanes, Lane{Lane: l.info.Number, First: l.first, Last: l.last})
 			continue
 		}
-		live, rebuilt, diffs, err := r.into.Diffs(ctx, l.info.Number, l.life, l.first, l.last, r.line)
+		live, rebuilt, diffs, err := r.into.Diffs(ctx, l.info.Number, l.incarnation, l.first, l.last, r.line)
 		if err != nil {
 			return nil, err
 		}
@@ -66,9 +64,9 @@ func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 	return report, err
 }
 
-// explain names what makes a minute differ.
+// explain names the differing records of a minute.
 func (l *lane) explain(ctx context.Context, c warehouse.Diff, report *Report) (differs bool, err error) {
-	live, rebuilt, err := l.into.Only(ctx, l.info.Number, l.life, l.first, l.last, l.line, c.Minute, l.cfg.Limit)
+	live, rebuilt, err := l.into.Only(ctx, l.info.Number, l.incarnation, l.first, l.last, l.line, c.Minute, l.cfg.Limit)
 	if err != nil {
 		return false, err
 	}
@@ -81,12 +79,12 @@ func (l *lane) explain(ctx context.Context, c warehouse.Diff, report *Report) (d
 		}
 	}
 	name(rebuilt, "missing")
-	name(live, "unlike any that was accepted")
-	doubles, err := l.into.Live().Doubles(ctx, l.info.Number, l.life, l.first, l.last, c.Minute)
+	name(live, "not among the accepted records")
+	doubles, err := l.into.Live().Doubles(ctx, l.info.Number, l.incarnation, l.first, l.last, c.Minute)
 	if err == nil && doubles > 0 {
 		differs = true
 		if len(report.Differences) < l.cfg.Limit {
-			report.Differences = append(report.Differences, Difference{Lane: l.info.Number, Minute: c.Minute, Kind: fmt.Sprintf("%d rows are there twice: sluice verify names them", doubles)})
+			report.Differences = append(report.Differences, Difference{Lane: l.info.Number, Minute: c.Minute, Kind: fmt.Sprintf("%d duplicate rows: sluice verify names them", doubles)})
 		}
 	}
 	return differs, err

@@ -1,17 +1,14 @@
-// Package rebuild makes the tables again from what the lanes still hold, in a
-// database of their own, and compares them with those in use.
+// Package rebuild recreates the tables from the retained messages, in a shadow database,
+// and compares them with the live tables.
 //
-// What is older than the lanes reach is copied first, from the tables in use.
-// Only then the messages are replayed, so that a record that was sent again is
-// known, and never takes the place of one that is older than the lanes. Whether
-// the request of a record without an identity of its own came before what the
-// lane still holds is asked of the tables in use.
+// Rows of purged messages are copied first, from the live tables. Messages are replayed
+// afterwards, so that a resent record is deduplicated and never replaces an older one.
+// Whether a request repeats a purged one is looked up in the live tables.
 //
-// A lane is gone through as the ingester does it: read, decode, drop what is
-// known already, claim, insert under a token made of the messages and of what
-// was dropped. The claims are in the new database, so that it can be
-// interrupted, repeated, and continued later with what was accepted since;
-// dropping the database forgets all of it.
+// A lane is replayed as the ingester reads it: decode, deduplicate, claim, insert under a
+// token of the messages and the dropped rows. The claims are in the shadow database. So a
+// rebuild can be interrupted, repeated, and later continued with newer messages; dropping
+// the database discards it.
 package rebuild
 
 import (
@@ -31,12 +28,11 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// Config says how.
 type Config struct {
-	Rows     int                      // close a block at so many records; default 50 000
-	Bytes    int                      // or at so many bytes of memory; default 32 MiB
-	Limit    int                      // most records to name that differ; default 20
-	Progress func(done, total uint64) // called after every block, with messages; default none
+	Rows     int                      // close a block at this many records; default 50 000
+	Bytes    int                      // or at this many bytes of memory; default 32 MiB
+	Limit    int                      // maximum number of differing records to name; default 20
+	Progress func(done, total uint64) // messages, called after every block; default none
 }
 
 func (c Config) withDefaults() Config {
@@ -62,22 +58,22 @@ type rebuild struct {
 	into   *warehouse.Shadow
 	starts []warehouse.Start
 	forget record.Forgets
-	line   string                 // the expiry line: rows that were stored up to this day are not made again
-	aside  map[place]map[int]bool // indexes of what was set aside, by message
+	line   string                 // the expiry line: rows stored up to this day are not recreated
+	dead   map[place]map[int]bool // indexes of dead letters, by message
 	done   uint64                 // messages
 	total  uint64
 }
 
 // place is a message.
 type place struct {
-	lane int
-	life uint64 // of the lane
-	seq  uint64
+	lane        int
+	incarnation uint64
+	seq         uint64
 }
 
-// Run rebuilds what the lanes hold up to where they are stored, and compares.
+// Run rebuilds the messages up to each lane's checkpoint, and compares the tables.
 func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Config) (*Report, error) {
-	r := &rebuild{cfg: cfg.withDefaults(), stream: s, into: into, aside: map[place]map[int]bool{}}
+	r := &rebuild{cfg: cfg.withDefaults(), stream: s, into: into, dead: map[place]map[int]bool{}}
 	var err error
 	if r.line, err = expiry.Line(ctx, s, into.Live()); err != nil {
 		return nil, err
@@ -98,16 +94,16 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 	if err := into.CopyExpired(ctx, r.line); err != nil {
 		return nil, err
 	}
-	// After the positions: all that was set aside up to there is known.
+	// After the checkpoints: the stream of dead letters has all of them up to there.
 	for f, err := range stream.NewDeadLetters(s).Resolutions(ctx) {
 		if err != nil {
 			return nil, err
 		}
 		at := place{f.Lane, f.Incarnation, f.Seq}
-		if r.aside[at] == nil {
-			r.aside[at] = map[int]bool{}
+		if r.dead[at] == nil {
+			r.dead[at] = map[int]bool{}
 		}
-		r.aside[at][f.Index] = true
+		r.dead[at][f.Index] = true
 	}
 	ends, err := r.ends(ctx)
 	if err != nil {
@@ -123,8 +119,8 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 	return r.compare(ctx, lanes)
 }
 
-// orders reads which instances are forgotten. Rows of one whose receipt is missing may
-// still be in the tables in use.
+// orders reads the orders to forget instances. Without a receipt, rows of an instance may
+// still be in the live tables.
 func (r *rebuild) orders(ctx context.Context) error {
 	orders, err := r.stream.Forgets(ctx)
 	if err != nil {
@@ -143,22 +139,21 @@ func (r *rebuild) orders(ctx context.Context) error {
 	return nil
 }
 
-// lane is one lane and what is to be made of it.
 type lane struct {
 	*rebuild
-	info  stream.Lane
-	life  uint64           // incarnation
-	moves []flow.Move      // its move markers
-	first uint64           // first message that is replayed into the shadow, or will be
-	next  uint64           // first message still to insert
-	last  uint64           // last one
-	days  []flow.StoredDay // of its rows
-	claim warehouse.Claim  // a block that may be inserted or not; zero when none
+	info        stream.Lane
+	incarnation uint64
+	moves       []flow.Move      // its move markers
+	first       uint64           // first message to replay into the shadow
+	next        uint64           // first message not inserted yet
+	last        uint64           // last message to replay
+	days        []flow.StoredDay // of its rows
+	claim       warehouse.Claim  // a block of an interrupted run that may be inserted; zero when none
 
 	requests *dedup.Ledger // of the messages before next; nil before the first replay
 }
 
-// plan finds out what to insert.
+// plan finds the messages to replay.
 func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 	if err := r.stream.Refresh(ctx); err != nil {
 		return nil, err
@@ -180,25 +175,25 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 			return nil, err
 		}
 		if pos.StreamID != "" && pos.StreamID != info.StreamID() {
-			return nil, fmt.Errorf("lane %d was deleted and made again: nothing of it is stored", info.Number)
+			return nil, fmt.Errorf("lane %d was deleted and recreated, and none of its messages are stored: set its resume point with sluice lanes reset", info.Number)
 		}
 		if pos.Incarnation() == 0 {
-			continue // nothing was ever stored of it
+			continue // no message of it was ever stored
 		}
 		start, is := starts[info.Number]
 		switch {
 		case !is:
-			_, expired, _ := pos.Unexpired(r.line) // and may be in the table or not: what there is of it is copied
+			_, expired, _ := pos.Unexpired(r.line) // expired rows that are still in the table are copied
 			start = warehouse.Start{Lane: info.Number, Incarnation: pos.Incarnation(), First: max(info.First, pos.Base()+1, expired+1)}
 			if len(planned) > 0 && start.First > 1 {
-				return nil, fmt.Errorf("lane %d was added after the rebuild into %s was begun, and its first messages are gone: drop that database and begin again", info.Number, r.into.Database())
+				return nil, fmt.Errorf("lane %d was added after the rebuild into %s began, and its first messages are purged: drop that database and restart", info.Number, r.into.Database())
 			}
 			fresh = append(fresh, start)
 		case start.Incarnation != pos.Incarnation():
-			return nil, fmt.Errorf("lane %d was made again or reset after the rebuild into %s was begun: drop that database and begin again", info.Number, r.into.Database())
+			return nil, fmt.Errorf("lane %d was recreated or reset after the rebuild into %s began: drop that database and restart", info.Number, r.into.Database())
 		}
 		r.starts = append(r.starts, start)
-		l := &lane{rebuild: r, info: info, life: pos.Incarnation(), moves: pos.Moves, first: start.First, next: start.First, last: pos.Done, days: pos.StoredDays}
+		l := &lane{rebuild: r, info: info, incarnation: pos.Incarnation(), moves: pos.Moves, first: start.First, next: start.First, last: pos.Done, days: pos.StoredDays}
 		if err := l.resume(ctx); err != nil {
 			return nil, err
 		}
@@ -213,7 +208,7 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 	return all, nil
 }
 
-// resume goes on where the rebuild of the lane was interrupted.
+// resume continues an interrupted rebuild of the lane.
 func (l *lane) resume(ctx context.Context) error {
 	_, claim, err := l.into.Claims(ctx, l.info.Number)
 	if err != nil {
@@ -224,14 +219,14 @@ func (l *lane) resume(ctx context.Context) error {
 		l.last = max(l.last, claim.Last)
 	}
 	if l.next < l.info.First && l.next <= l.last {
-		return fmt.Errorf("lane %d does not hold message %d any more, which %s has not got: drop that database and begin again", l.info.Number, l.next, l.into.Database())
+		return fmt.Errorf("lane %d: message %d was purged before it was inserted into %s: drop that database and restart", l.info.Number, l.next, l.into.Database())
 	}
 	return nil
 }
 
-// ends are how far the lanes are replayed before any goes further: to each
-// fence, behind which the records of a source are in other lanes, and to the
-// end. So a repeat comes after its original, whatever lanes they are in.
+// ends are the points at which all lanes wait for each other: every move marker, behind
+// which records of a source are in other lanes, and the end. So a repeat is replayed after
+// its original, whatever their lanes.
 func (r *rebuild) ends(ctx context.Context) ([]func(*lane) uint64, error) {
 	var all []func(*lane) uint64
 	markers, err := r.stream.MoveMarkers(ctx)
@@ -252,7 +247,7 @@ func (r *rebuild) ends(ctx context.Context) ([]func(*lane) uint64, error) {
 	return append(all, func(l *lane) uint64 { return l.last }), nil
 }
 
-// replay inserts the messages of the lane up to one, block by block.
+// replay inserts the messages of the lane up to last, block by block.
 func (l *lane) replay(ctx context.Context, last uint64) error {
 	if l.next > last {
 		return nil
@@ -294,8 +289,8 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// blockEnd is the last message the next block may have: its rows are of one stored day,
-// as the lane has stored them.
+// blockEnd is the last message that the next block may have: all its rows are of one
+// stored day.
 func (l *lane) blockEnd(last uint64, b *block) uint64 {
 	for i := len(l.days) - 1; i >= 0 && l.days[i].Last >= l.next; i-- {
 		b.day = l.days[i].Day
@@ -307,8 +302,8 @@ func (l *lane) blockEnd(last uint64, b *block) uint64 {
 	return last
 }
 
-// insert claims a block and inserts what is not known of it. What is known is
-// decided once: a block that was claimed finds its own rows in the table.
+// insert claims a block and inserts its new rows. Deduplication is decided once, before
+// the claim: afterwards the block would find its own rows in the table.
 func (l *lane) insert(ctx context.Context, b *block) error {
 	dropped := l.claim.Dropped
 	if l.claim.Last == 0 {
@@ -324,7 +319,7 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 	claim := warehouse.Claim{First: b.first, Last: b.last, Token: b.token(dropped), Dropped: dropped}
 	if l.claim.Last != 0 {
 		if claim != l.claim {
-			return fmt.Errorf("messages %d to %d are not those that were inserted: drop database %s and begin again", claim.First, claim.Last, l.into.Database())
+			return fmt.Errorf("messages %d to %d differ from the claimed block: drop database %s and restart", claim.First, claim.Last, l.into.Database())
 		}
 		l.claim = warehouse.Claim{}
 	} else if err := l.into.Claim(ctx, l.info.Number, claim); err != nil {
@@ -335,8 +330,7 @@ func (l *lane) insert(ctx context.Context, b *block) error {
 		return err
 	}
 	b.columns.Drop(runs)
-	// Claimed. A crash here makes the next run insert the same again; the token
-	// makes that harmless.
+	// Claimed. A crash here repeats the insert; the token makes that harmless.
 	const tries = 5
 	for try := 1; ; try++ {
 		err := l.into.Insert(ctx, record.Block{Columns: &b.columns, To: b.columns.Rows(), Token: claim.Token, StoredAt: b.storedAt()})

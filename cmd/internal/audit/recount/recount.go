@@ -1,22 +1,19 @@
-// Package recount makes the counters of days again from the records.
+// Package recount recomputes daily counters from the records, while records flow. It
+// needs one moment without inserts:
 //
-// It does so while records flow. What it needs is one moment in which nothing
-// is being inserted:
-//
-//  1. Every lane is held: its ingester stores and records what it has claimed
-//     and claims nothing new. Recount waits until no lane has a claim.
+//  1. Every lane is held: its ingester stores its claimed block and claims nothing new.
+//     Recount waits until no lane has a claim.
 //  2. The counters of the day are compared with its records, as far as these were
 //     stored after the expiry line.
-//  3. The positions are read again. If all are as they were, nothing was
-//     inserted meanwhile, by any owner and by any clock: the
-//     differences are right, now and for ever, for what is inserted later adds
-//     as much to both.
-//  4. The differences are inserted under a token that is made of what was wrong.
-//     A crash before or after, or another recount, inserts the same once.
-//  5. It is looked once more; when nothing is wrong any more, the days are taken
-//     out of the positions that named them, and the lanes are released.
+//  3. The lane states are read again. If their revisions are unchanged, nothing was
+//     inserted meanwhile, by any owner and by any clock. The differences are then final:
+//     later inserts add the same to both.
+//  4. The differences are inserted under a token made of them. A crash before or after,
+//     or another recount, inserts them once.
+//  5. The comparison is repeated. When counters and records agree, the days are removed
+//     from the lane states that list them, and the lanes are released.
 //
-// A lane whose hold was not released goes on when its time is up.
+// A hold that was not released expires, and the lane resumes.
 package recount
 
 import (
@@ -35,12 +32,11 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// Config says how long to hold and wait.
 type Config struct {
-	Hold time.Duration // most a lane stands still for one day, if recount dies; default 1 min
-	Wait time.Duration // for blocks that are claimed; default 30 s
-	Dry  bool          // compare, and change nothing
-	By   string        // who holds the lanes: one of the same name takes over a hold at once; default a random name
+	Hold time.Duration // maximum pause of a lane per day, if recount dies; default 1 min
+	Wait time.Duration // for claimed blocks; default 30 s
+	Dry  bool          // only compare
+	By   string        // holder of the lanes: the same name takes over a hold at once; default a random name
 }
 
 func (c Config) withDefaults() Config {
@@ -53,20 +49,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Day is what came of one day.
+// Day is the result of one day.
 type Day struct {
 	Day     string `json:"day"`
-	Missing int64  `json:"missing"` // records that were not counted
-	Surplus int64  `json:"surplus"` // counted too often
-	Mended  bool   `json:"mended"`
+	Missing int64  `json:"missing"` // records not counted
+	Surplus int64  `json:"surplus"` // counted without a record
+	Fixed   bool   `json:"fixed"`   // or right from the start
 
-	// Unproved are the stored days of which its counters were in doubt that have expired
-	// before they could be compared.
+	// Unproved are the stored days in doubt that expired before they could be compared.
 	Unproved []string `json:"unproved,omitempty"`
 }
 
-// Due are the days that positions name for a recount, those included of which nothing
-// can be proved any more: a recount takes them out of the positions.
+// Due are the days that lane states list for a recount, including expired ones: a recount
+// removes these from the lane states.
 func Due(ctx context.Context, s *stream.Stream) ([]string, error) {
 	if err := s.Refresh(ctx); err != nil {
 		return nil, err
@@ -95,11 +90,10 @@ type recount struct {
 	positions *stream.LaneStates
 	db        *warehouse.DB
 	by        string
-	line      string // what was stored up to this day may have expired
+	line      string // the expiry line
 }
 
-// Run makes the counters of the days again. Days that are done stay done,
-// whatever the error.
+// Run recounts the days in order. After an error the days before stay recounted.
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, days []string, cfg Config) ([]Day, error) {
 	r := &recount{
 		cfg: cfg.withDefaults(), stream: s, positions: stream.NewLaneStates(s), db: db,
@@ -110,31 +104,30 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, days []string,
 		one, err := r.day(ctx, day)
 		all = append(all, one)
 		if err != nil {
-			return all, fmt.Errorf("count the records of %s again: %w", day, err)
+			return all, fmt.Errorf("recount %s: %w", day, err)
 		}
 	}
 	return all, nil
 }
 
-// rounds bounds how often a day is looked at: once to find what is wrong, once
-// to see that it was mended, and more when lanes moved meanwhile.
+// rounds bounds the comparisons of a day: one finds the differences, one confirms the
+// fix, and more are needed when lanes move meanwhile.
 const rounds = 10
 
-// day makes the counters of one day right.
 func (r *recount) day(ctx context.Context, day string) (result Day, err error) {
 	result.Day = day
 	defer func() { err = errors.Join(err, r.release(ctx)) }()
 	held := map[int]flow.LaneState{}
-	mended := map[string]int{} // what was inserted, by what was wrong
+	fixes := map[string]int{} // inserts, by the differences they fix
 	for range rounds {
-		found, err := r.look(ctx, day, held)
+		found, err := r.compare(ctx, day, held)
 		if errors.Is(err, errMoved) {
 			continue
 		}
 		if err != nil {
 			return result, err
 		}
-		if len(mended) == 0 {
+		if len(fixes) == 0 {
 			result.Missing, result.Surplus = found.Missing, found.Surplus
 		}
 		if found.Right() {
@@ -144,27 +137,27 @@ func (r *recount) day(ctx context.Context, day string) (result Day, err error) {
 			} else if err != nil {
 				return result, err
 			}
-			result.Mended = true
+			result.Fixed = true
 			return result, nil
 		}
 		if r.cfg.Dry {
 			return result, nil
 		}
-		times := mended[found.Name()]
+		times := fixes[found.Name()]
 		if err := r.db.Mend(ctx, found, times); err != nil {
-			return result, err // it may be done or not; the next recount does the same again
+			return result, err // unknown outcome; the next recount repeats it under the same token
 		}
-		mended[found.Name()] = times + 1
+		fixes[found.Name()] = times + 1
 	}
-	return result, fmt.Errorf("after %d looks the lanes still move or the counters still differ", rounds)
+	return result, fmt.Errorf("lanes still move or counters still differ after %d comparisons: check that every ingester runs this version, and retry", rounds)
 }
 
-// errMoved says that something was stored, or has expired, while it was looked.
+// errMoved: rows were stored or expired during a comparison.
 var errMoved = errors.New("a lane moved")
 
-// look compares the counters of a day with its records at a moment at which
-// nothing is being inserted, and fills held with where the lanes stood.
-func (r *recount) look(ctx context.Context, day string, held map[int]flow.LaneState) (*warehouse.Recount, error) {
+// compare compares the counters of a day with its records at a moment without inserts,
+// and fills held with the lane states of that moment.
+func (r *recount) compare(ctx context.Context, day string, held map[int]flow.LaneState) (*warehouse.Recount, error) {
 	if err := r.hold(ctx, held); err != nil {
 		return nil, err
 	}
@@ -177,7 +170,7 @@ func (r *recount) look(ctx context.Context, day string, held map[int]flow.LaneSt
 	if err != nil {
 		return nil, err
 	}
-	// Rows that have expired meanwhile would be taken out of counters that are kept longer.
+	// Rows that expired meanwhile would be subtracted from counters with a longer retention.
 	if line, err = expiry.Line(ctx, r.stream, r.db); err != nil || line != r.line {
 		return nil, cmp.Or(err, errMoved)
 	}
@@ -216,8 +209,8 @@ func (r *recount) unproved(day string, held map[int]flow.LaneState) (all []strin
 	return all
 }
 
-// done takes a day that is right out of what is due, and lets the lanes go on.
-// A lane that has moved since it was looked may name the day anew.
+// done removes a day from the lane states and releases the lanes. It fails with
+// ErrNotOwner if a lane moved since the comparison: it may have listed the day again.
 func (r *recount) done(ctx context.Context, day string, held map[int]flow.LaneState) error {
 	for lane, pos := range held {
 		pos.Hold = nil
@@ -229,5 +222,4 @@ func (r *recount) done(ctx context.Context, day string, held map[int]flow.LaneSt
 	return nil
 }
 
-// release lets the lanes go on.
 func (r *recount) release(ctx context.Context) error { return r.positions.ReleaseAll(ctx, r.by) }

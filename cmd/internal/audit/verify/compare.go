@@ -12,11 +12,11 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// rowsAtOnce bounds the rows of neighbouring runs that are read again together.
+// rowsAtOnce bounds the rows of adjacent runs that are inspected together.
 const rowsAtOnce = 200_000
 
-// compare compares the sums of the segment, up to a message, with those of the
-// table, and names what makes them differ.
+// compare compares the sums of the segment, up to a message, with those of the table, and
+// inspects the runs that differ.
 func (l *lane) compare(ctx context.Context, last uint64) error {
 	if last < l.segment {
 		return nil
@@ -72,7 +72,7 @@ func (l *lane) inspect(ctx context.Context, first, last uint64) error {
 	return nil
 }
 
-// inspectEntry takes the rows of one entry from those that come.
+// inspectEntry compares one entry with its rows.
 func (l *lane) inspectEntry(e *flow.Entry, rows *rows) error {
 	due := map[uint32]due{}
 	l.columns.Reset()
@@ -85,7 +85,7 @@ func (l *lane) inspectEntry(e *flow.Entry, rows *rows) error {
 			l.decode(e, m, func(row int) { due[l.columns.StreamIdx[row]] = dueRow(m, row) }, func(int, int, string) {})
 		}
 	}
-	there := map[uint32]bool{}
+	found := map[uint32]bool{}
 	for !rows.over && rows.row.Seq == e.Seq {
 		place, err := rows.place()
 		if err != nil {
@@ -93,7 +93,7 @@ func (l *lane) inspectEntry(e *flow.Entry, rows *rows) error {
 		}
 		idx := place[0].Idx
 		if d, expected := due[idx]; expected {
-			there[idx] = l.inspectPlace(d.message, place, d.row)
+			found[idx] = l.inspectPlace(d.message, place, d.row)
 		} else {
 			l.unexpected(e, place)
 		}
@@ -102,7 +102,7 @@ func (l *lane) inspectEntry(e *flow.Entry, rows *rows) error {
 		m := &e.Messages[i]
 		if err := l.rowless.add(m, func(index int) bool {
 			d, expected := due[uint32(index)]
-			return expected && d.message == m && !there[uint32(index)]
+			return expected && d.message == m && !found[uint32(index)]
 		}); err != nil {
 			return err
 		}
@@ -118,23 +118,23 @@ type due struct {
 
 func dueRow(m *flow.Message, row int) due { return due{m, row} }
 
-// inspectPlace judges the rows of one place, of which there should be one, and
-// tells whether the record has a row.
-func (l *lane) inspectPlace(m *flow.Message, place []warehouse.Row, row int) (there bool) {
+// inspectPlace checks the rows of one place, which should be one, and reports whether the
+// record has a row.
+func (l *lane) inspectPlace(m *flow.Message, place []warehouse.Row, row int) bool {
 	want := l.digest.Row(&l.columns, row)
-	there = slices.ContainsFunc(place, func(r warehouse.Row) bool { return r.Digest == want })
+	equal := slices.ContainsFunc(place, func(r warehouse.Row) bool { return r.Digest == want })
 	t := l.minutes.at(m.Received)
 	one := false
 	for _, r := range place {
-		f := Finding{Kind: Doubled, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "more rows than one"}
+		f := Finding{Kind: Doubled, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "more than one row"}
 		switch {
-		case !one && (r.Digest == want || !there):
+		case !one && (r.Digest == want || !equal):
 			one = true
 			if r.Digest == want {
 				continue
 			}
 			t.Changed++
-			f.Kind, f.Detail = Changed, fmt.Sprintf("the row differs from the record %q that was accepted", l.columns.ID(row))
+			f.Kind, f.Detail = Changed, fmt.Sprintf("the row differs from the accepted record %q", l.columns.ID(row))
 		default:
 			t.Doubled++
 		}
@@ -143,7 +143,7 @@ func (l *lane) inspectPlace(m *flow.Message, place []warehouse.Row, row int) (th
 	return one
 }
 
-// unexpected are rows where there should be none.
+// unexpected reports rows at a place that should have none.
 func (l *lane) unexpected(e *flow.Entry, place []warehouse.Row) {
 	for _, r := range place {
 		m := &e.Messages[0]
@@ -155,21 +155,21 @@ func (l *lane) unexpected(e *flow.Entry, place []warehouse.Row) {
 		f := Finding{Kind: Unknown, Lane: m.Lane, Sequence: r.Seq, Index: int(r.Idx), ID: r.ID, Received: m.Received, Detail: "the message has no such record"}
 		outcome := cmp.Or(l.outcomes[origin{l.position.Incarnation(), m.Lane, r.Seq, int(r.Idx)}], l.outcomes[origin{l.position.Incarnation(), m.Lane, r.Seq, -1 - m.Ordinal}])
 		if outcome != "" {
-			f.Kind, f.Detail = Doubled, "stored, and set aside too (now "+outcome+")"
+			f.Kind, f.Detail = Doubled, "both stored and dead-lettered (now "+outcome+")"
 		}
 		l.minutes.at(m.Received).Doubled++
 		l.find(f)
 	}
 }
 
-// rows are rows as they come.
+// rows is a cursor over rows in order of place.
 type rows struct {
 	next func() (warehouse.Row, error, bool)
 	row  warehouse.Row
 	over bool
 }
 
-// place takes the rows of the same place as the next one.
+// place returns the next row and all others at its place.
 func (r *rows) place() ([]warehouse.Row, error) {
 	place := []warehouse.Row{r.row}
 	for {

@@ -10,12 +10,11 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// counters compares what flow.counts_1m counts with the rows. Rows that were
-// there at the beginning are counted, for their blocks are done; what is
-// counted has a row now, or is known to have none of its own.
+// counters compares flow.counts_1m with the rows. Their blocks being done, all rows of the
+// start must be counted. Every counted record must have a row now, or be missing.
 func (v *verifier) counters(ctx context.Context) error {
 	if !v.settled {
-		v.note("the counters were not compared: a block is in doubt")
+		v.note("counters were not compared: a claimed block is in doubt; run sluice verify again once it is stored")
 		return nil
 	}
 	counted, err := v.db.CountedPerDay(ctx, v.line)
@@ -28,36 +27,36 @@ func (v *verifier) counters(ctx context.Context) error {
 	}
 	for _, day := range slices.Sorted(maps.Keys(v.rows)) {
 		if n, low := counted[day], v.rows[day]; n < low {
-			v.problem("flow.counts_1m counts %d records of %s, and there are %d rows: it lacks %d. %s", n, day, low, low-n, v.mend(day))
+			v.problem("flow.counts_1m counts %d records of %s for %d rows: %d are missing. %s", n, day, low, low-n, v.remedy(day))
 		}
 	}
 	for _, day := range slices.Sorted(maps.Keys(counted)) {
-		n, most := counted[day], now[day]+v.rowlessDays[day]
-		if n > most {
-			v.problem("flow.counts_1m counts %d records of %s, and %d were stored: %d too many. %s", n, day, most, n-most, v.mend(day))
+		n, high := counted[day], now[day]+v.rowlessDays[day]
+		if n > high {
+			v.problem("flow.counts_1m counts %d records of %s, but %d were stored: %d are surplus. %s", n, day, high, n-high, v.remedy(day))
 		}
 	}
 	return nil
 }
 
-// doubts names the days for a recount that an ingester has named. When those that were
-// stored then have expired, nothing of them can be proved any more.
+// doubts adds the days that an ingester lists for a recount. Rows that have expired since
+// can no longer be compared.
 func (v *verifier) doubts(lane int, all []flow.Doubt) {
 	for _, d := range all {
 		if d.Stored > v.line {
 			v.report.recount(d.Day)
 		} else {
-			v.note("the counters of %s were in doubt, as far as lane %d has stored them on %s: these have expired, unproved", d.Day, lane, d.Stored)
+			v.note("counters of %s were in doubt for records that lane %d stored on %s: these have expired, unproved", d.Day, lane, d.Stored)
 		}
 	}
 }
 
-// duplicates looks for records that have two rows, wherever they came from.
+// duplicates finds records with several rows in the whole table.
 func (v *verifier) duplicates(ctx context.Context, lanes []*lane) error {
 	return v.db.Duplicates(ctx, func(d warehouse.Duplicate) {
 		many := d.Rows - 1
 		if slices.ContainsFunc(lanes, func(l *lane) bool { return l.has(d) }) {
-			many = d.Places - 1 // rows of one place were found when it was read
+			many = d.Places - 1 // inspectPlace reported several rows of one place
 		}
 		if many == 0 {
 			return
@@ -67,12 +66,12 @@ func (v *verifier) duplicates(ctx context.Context, lanes []*lane) error {
 	})
 }
 
-// has tells whether a row is of a message that was read.
+// has reports whether the row's message was read.
 func (l *lane) has(d warehouse.Duplicate) bool {
 	return d.Lane == l.Lane.Lane && d.Incarnation == l.position.Incarnation() && l.First <= d.Seq && d.Seq <= l.Settled
 }
 
-func (v *verifier) mend(day string) string {
+func (v *verifier) remedy(day string) string {
 	v.report.recount(day)
-	return "To count the day again: sluice recount " + day
+	return "Remedy: sluice recount " + day
 }

@@ -15,22 +15,20 @@ import (
 )
 
 const (
-	// runWidth is how many messages are compared by one sum, and read again
-	// when it differs.
+	// runWidth is the number of messages per sum; a run is inspected when its sum differs.
 	runWidth = 64
 
-	// segmentWidth is how many messages are compared by one query, which reads
-	// through the whole table.
+	// segmentWidth is the number of messages per query, each of which scans the table.
 	segmentWidth = runWidth << 16
 )
 
-// Beside the outcomes of what was set aside: what was forgotten, and had become of it.
+// Outcomes of forgotten records, beside those of dead letters.
 const (
 	forgottenStored   = "forgotten, and was stored"
 	forgottenUnstored = "forgotten, and was not stored"
 )
 
-// errUnknownTopic says that a message is set aside as a whole.
+// errUnknownTopic: the message is dead-lettered as a whole.
 var errUnknownTopic = errors.New("a message of an unknown topic")
 
 // lane accounts for one lane.
@@ -38,25 +36,25 @@ type lane struct {
 	*verifier
 	Lane
 	info     stream.Lane
-	position flow.LaneState // at which the lane is settled
-	claimed  uint64         // last message of the block that is being stored, 0 when none
+	position flow.LaneState // messages up to its checkpoint are settled
+	claimed  uint64         // last message of the claimed block, 0 when none
 	minutes  minutes
 	digest   *native.Digest
 	columns  record.Columns
 
 	segment   uint64                   // its first message
 	want      map[uint64]warehouse.Sum // of the segment, by run
-	rowless   rowless                  // without a row of their own, to be looked for elsewhere
+	rowless   rowless                  // records without a row of their own, for search
 	requests  *dedup.Ledger
-	forgotten map[warehouse.Place]bool // whose rows were removed
-	void      map[request]bool         // those that count for nothing
-	again     map[origin]bool          // records without an identity of their own that were sent before; perhaps, when false
-	kept      flow.Totals              // of the messages that were read and are settled
-	unsure    uint64                   // records without a row that repeat, perhaps, what is purged or has expired
+	forgotten map[warehouse.Place]bool // places whose rows were removed
+	void      map[request]bool         // void requests
+	again     map[origin]bool          // records by place that are repeats; perhaps, when false
+	kept      flow.Totals              // of the settled messages that were read
+	unsure    uint64                   // records without a row whose original may be purged or expired
 	pin       atomic.Uint64            // messages from here on are not purged
 }
 
-// request is where a request stands: its message, and which of its entry it is.
+// request is a request of an entry.
 type request struct {
 	seq     uint64
 	ordinal int
@@ -66,7 +64,7 @@ type request struct {
 func (l *lane) account(ctx context.Context) error {
 	defer l.minutes.into(&l.Lane)
 	if l.position.Base() > 0 {
-		l.note("lane %d was made again or set back at message %d, and an operator said that it goes on after it: what was before is left out", l.Lane.Lane, l.position.Base())
+		l.note("lane %d was reset at message %d by an operator: earlier messages are not verified", l.Lane.Lane, l.position.Base())
 	}
 	var err error
 	if l.forgotten, err = l.db.ForgottenPlaces(ctx, l.Lane.Lane, l.position.Incarnation()); err != nil {
@@ -84,19 +82,18 @@ func (l *lane) account(ctx context.Context) error {
 		return err
 	}
 	if l.unsure > 0 {
-		l.note("%d records of lane %d have no row, and what they may repeat was purged or has expired: only the totals account for them", l.unsure, l.Lane.Lane)
+		l.note("%d records of lane %d have no row, and their originals may be purged or expired: only the totals account for them", l.unsure, l.Lane.Lane)
 	}
 	return l.before(ctx)
 }
 
-// begin begins a segment.
+// begin starts a segment.
 func (l *lane) begin(seq uint64) {
 	l.segment = seq
 	l.pin.Store(seq)
 	l.want = map[uint64]warehouse.Sum{}
 }
 
-// read accounts for all messages.
 func (l *lane) read(ctx context.Context) error {
 	if l.First > l.Last {
 		return nil
@@ -125,7 +122,7 @@ func (l *lane) read(ctx context.Context) error {
 	return nil
 }
 
-// entry counts the records of an entry by what should have become of them.
+// entry counts the records of an entry by their expected outcome.
 func (l *lane) entry(e *flow.Entry) {
 	switch e.Topic {
 	case stream.RecordTopic(e.Lane):
@@ -159,7 +156,7 @@ func (l *lane) entry(e *flow.Entry) {
 	}
 }
 
-// waits counts the records of a message that is not settled.
+// waits counts the records of a message that is backlog.
 func (l *lane) waits(m *flow.Message) {
 	t := l.minutes.at(m.Received)
 	n := uint64(max(m.Records, 1))
@@ -170,7 +167,7 @@ func (l *lane) waits(m *flow.Message) {
 	}
 }
 
-// message counts the records of a message that is settled.
+// message counts the records of a settled message.
 func (l *lane) message(e *flow.Entry, m *flow.Message, sentBefore func(*flow.Message, int) (sure, perhaps bool)) {
 	t := l.minutes.at(m.Received)
 	records := l.decode(e, m, func(row int) {
@@ -207,16 +204,15 @@ func (l *lane) message(e *flow.Entry, m *flow.Message, sentBefore func(*flow.Mes
 		default:
 			t.Missing += uint64(n)
 			l.find(Finding{Kind: Missing, Lane: m.Lane, Sequence: m.Seq, Index: index, Received: m.Received,
-				Detail: "it cannot be decoded, and is not among the dead letters"})
+				Detail: "cannot be decoded, and is not dead-lettered"})
 		}
 	})
 	t.Accepted += uint64(records)
 	l.kept.Read += uint64(records)
 }
 
-// decode splits a message as the ingester does, into what must be rows and
-// what must have been set aside, and returns how many records it holds. The rows
-// are added to the columns.
+// decode splits a message as the ingester does, into expected rows, which it adds to the
+// columns, and dead or forgotten records. It returns the number of records.
 func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), aside func(index, n int, outcome string)) int {
 	m.Incarnation = l.position.IncarnationOf(m.Seq)
 	before := l.columns.Rows()

@@ -11,21 +11,19 @@ import (
 	"sluice/pkg/stream"
 )
 
-// pinLasting is how long lanes are not purged when verify dies. It renews its pins three
-// times in it.
+// pinLasting is the lifetime of a pin when verify dies; each is renewed after a third.
 const pinLasting = 3 * time.Minute
 
-// errPurged says that messages were purged between two looks: by a purge that had begun
-// before they were pinned. What was counted of them cannot be compared any more.
+// errPurged: a purge that began before the pin took messages still to be read.
 var errPurged = errors.New("messages were purged while they were verified")
 
-// pinned calls do while the messages that it has still to read are not purged.
+// pinned calls do with the messages still to be read pinned against purging.
 func (v *verifier) pinned(ctx context.Context, lanes []*lane, do func(context.Context) error) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		for _, l := range lanes {
-			_ = v.stream.Unpin(ctx, l.Lane.Lane, stream.PinVerify) // else it ends by itself
+			_ = v.stream.Unpin(ctx, l.Lane.Lane, stream.PinVerify) // else it expires
 		}
 	}()
 	pin := func(ctx context.Context) error {
@@ -50,7 +48,7 @@ func (v *verifier) pinned(ctx context.Context, lanes []*lane, do func(context.Co
 			case <-working.Done():
 				return
 			case <-time.After(pinLasting / 3):
-				_ = pin(working) // the next time; until then the pin lasts
+				_ = pin(working) // the next attempt comes before the pin expires
 			}
 		}
 	})
@@ -59,7 +57,7 @@ func (v *verifier) pinned(ctx context.Context, lanes []*lane, do func(context.Co
 	return do(working)
 }
 
-// orPurged is the error of reading a message: errPurged when the lane begins behind it.
+// orPurged replaces the error of reading a purged message by errPurged.
 func (l *lane) orPurged(ctx context.Context, seq uint64, err error) error {
 	if !errors.Is(err, flow.ErrGap) {
 		return err
@@ -69,7 +67,7 @@ func (l *lane) orPurged(ctx context.Context, seq uint64, err error) error {
 	}
 	for _, info := range l.stream.Lanes() {
 		if info.Number == l.Lane.Lane && info.First > seq {
-			return fmt.Errorf("%w: lane %d begins at %d and message %d was to be read: run it again, or let lanes keep a longer history", errPurged, info.Number, info.First, seq)
+			return fmt.Errorf("%w: lane %d begins at %d, after message %d: run sluice verify again, or keep a longer history (--history)", errPurged, info.Number, info.First, seq)
 		}
 	}
 	return err

@@ -7,24 +7,22 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Report is what was found.
 type Report struct {
 	At       time.Time `json:"at"`
-	OK       bool      `json:"ok"` // every sum holds
+	OK       bool      `json:"ok"` // every record is accounted for
 	Lanes    []Lane    `json:"lanes"`
-	Recount  []string  `json:"recount,omitempty"`  // days whose counters are to be recomputed
-	Problems []string  `json:"problems,omitempty"` // what is wrong beyond single records
-	Notes    []string  `json:"notes,omitempty"`    // what could not be looked at, and what looks wrong and is right
-	Findings []Finding `json:"findings,omitempty"` // the first of them, see Config.Limit
-	Found    uint64    `json:"found"`              // how many there are
+	Recount  []string  `json:"recount,omitempty"`  // days due for a recount
+	Problems []string  `json:"problems,omitempty"` // faults beyond single records
+	Notes    []string  `json:"notes,omitempty"`    // limits of this verification, and oddities that are no faults
+	Findings []Finding `json:"findings,omitempty"` // the first ones, see Config.Limit
+	Found    uint64    `json:"found"`              // number of all findings
 
 	// Rows beyond the first of a record that has several, not merged yet.
 	Duplicated uint64 `json:"duplicated,omitempty"`
 
-	Repeats []Finding `json:"repeats,omitempty"` // the first records that were sent again, see Config.Repeats
+	Repeats []Finding `json:"repeats,omitempty"` // the first deduplicated records, see Config.Repeats
 }
 
-// recount names a day whose counters are to be recomputed.
 func (r *Report) recount(day string) {
 	if !slices.Contains(r.Recount, day) {
 		r.Recount = append(r.Recount, day)
@@ -35,18 +33,18 @@ func (r *Report) recount(day string) {
 // Lane is the account of one lane.
 type Lane struct {
 	Lane    int    `json:"lane"`
-	First   uint64 `json:"first"`      // first message that was accounted for
+	First   uint64 `json:"first"`      // first message read
 	Settled uint64 `json:"checkpoint"` // last message that must be stored or dead-lettered
-	Last    uint64 `json:"last"`       // last message when the account began
-	InDoubt uint64 `json:"in_doubt"`   // records of a block that is claimed and may be stored: part of the backlog
-	Changes uint64 `json:"changes"`    // messages that are changes of users and fields, not records
+	Last    uint64 `json:"last"`       // last message when verify started
+	InDoubt uint64 `json:"in_doubt"`   // part of the backlog: records of a claimed block, which may be stored
+	Changes uint64 `json:"changes"`    // messages that change users or dataset fields
 
-	// What became of the records of this life of the lane before First, by the
-	// totals in its position; and the rows that the table has of them.
+	// Records of this incarnation before First, by the totals of the lane state, and their
+	// rows in the table.
 	Purged flow.Totals `json:"purged"`
 	Before uint64      `json:"before"`
 
-	ForgottenBefore uint64 `json:"forgotten_before,omitempty"` // rows of these that were removed by a receipt
+	ForgottenBefore uint64 `json:"forgotten_before,omitempty"` // rows of these that sluice forget removed
 
 	Tally
 	Minutes []Minute `json:"minutes"`
@@ -58,24 +56,24 @@ type Minute struct {
 	Tally
 }
 
-// Tally counts records by what became of them.
+// Tally counts records by outcome.
 type Tally struct {
 	Accepted uint64 `json:"accepted"`
 	Stored   uint64 `json:"stored"`
-	Repeated uint64 `json:"deduplicated"` // known already, and not stored again
+	Repeated uint64 `json:"deduplicated"`
 	Dead     uint64 `json:"dead_lettered"`
-	Void     uint64 `json:"void,omitempty"` // of entries that came too late to count, and were not answered with OK
+	Void     uint64 `json:"void,omitempty"` // of late entries, which were never acknowledged
 	Waiting  uint64 `json:"backlog"`
-	Replayed uint64 `json:"replayed,omitempty"` // dead-lettered, and sent again as another message
-	Dropped  uint64 `json:"dropped,omitempty"`  // dead-lettered, and given up
+	Replayed uint64 `json:"replayed,omitempty"` // dead-lettered, and replayed as another message
+	Dropped  uint64 `json:"dropped,omitempty"`  // dead-lettered, and dropped by an operator
 
-	Forgotten uint64 `json:"forgotten,omitempty"` // removed from everywhere, by a receipt
+	Forgotten uint64 `json:"forgotten,omitempty"` // removed by sluice forget
 	Missing   uint64 `json:"missing"`
-	Doubled   uint64 `json:"doubled"`           // rows too many; no part of accepted
-	Changed   uint64 `json:"changed,omitempty"` // of those stored, with other content than was accepted
+	Doubled   uint64 `json:"doubled"`           // surplus rows; not part of accepted
+	Changed   uint64 `json:"changed,omitempty"` // of those stored: the row differs from the accepted record
 }
 
-// balanced tells whether every record is accounted for, once.
+// balanced reports whether every record is accounted for, once.
 func (t Tally) balanced() bool {
 	return t.Missing == 0 && t.Doubled == 0 && t.Changed == 0 &&
 		t.Accepted == t.Stored+t.Repeated+t.Dead+t.Void+t.Waiting+t.Replayed+t.Dropped+t.Forgotten
@@ -96,7 +94,6 @@ func (t *Tally) add(o Tally) {
 	t.Changed += o.Changed
 }
 
-// Total is the account of all lanes.
 func (r Report) Total() Tally {
 	var t Tally
 	for _, l := range r.Lanes {
@@ -105,7 +102,7 @@ func (r Report) Total() Tally {
 	return t
 }
 
-// Purged is the sum of what the totals count beyond what was read.
+// Purged is the sum of the lanes' Purged.
 func (r Report) Purged() flow.Totals {
 	var sum flow.Totals
 	for _, l := range r.Lanes {
@@ -116,12 +113,12 @@ func (r Report) Purged() flow.Totals {
 
 // Kinds of findings.
 const (
-	Repeated  = "deduplicated" // sent again, which is no fault
+	Repeated  = "deduplicated" // no fault
 	Missing   = "missing"      // accepted, and neither stored nor dead-lettered
-	Doubled   = "doubled"      // more rows than one, or a row beside a dead letter
-	Changed   = "changed"      // stored with other content
-	Unknown   = "unknown"      // a row of no record that was accepted
-	Miscounts = "miscounts"    // a message that holds other records than its header says
+	Doubled   = "doubled"      // several rows, or a row beside a dead letter
+	Changed   = "changed"      // the row differs from the accepted record
+	Unknown   = "unknown"      // a row of no accepted record
+	Miscounts = "miscounts"    // a message whose records contradict its header
 )
 
 // Finding is one record that is not accounted for.
@@ -135,7 +132,7 @@ type Finding struct {
 	Detail   string    `json:"detail,omitempty"`
 }
 
-// minutes are the tallies of a lane.
+// minutes are the tallies of a lane, by minutes since 1970.
 type minutes map[int64]*Tally
 
 func (m minutes) at(received time.Time) *Tally {

@@ -9,16 +9,16 @@ import (
 	"sluice/pkg/record"
 )
 
-// searchAtOnce is how many records are looked for by one query.
+// searchAtOnce is the number of records per lookup query.
 const searchAtOnce = 20_000
 
-// rowless are records without a row of their own: repeated, or missing.
+// rowless are records without a row of their own: deduplicated, or missing.
 type rowless struct {
 	columns  record.Columns
 	received []time.Time
 }
 
-// add adds the records of a message that pick names by their index in the entry.
+// add adds the records of a message that pick selects by their index in the entry.
 func (r *rowless) add(m *flow.Message, pick func(index int) bool) error {
 	some := false
 	for index := m.Index; index < m.Index+max(m.Records, 1); index++ {
@@ -37,9 +37,8 @@ func (r *rowless) add(m *flow.Message, pick func(index int) bool) error {
 	return nil
 }
 
-// search decides about the records without a row of their own: one that is the
-// same as a stored record, or as one before it, is repeated. The others are
-// missing.
+// search classifies records without a row of their own: one that equals a stored record,
+// or an earlier one of them, is deduplicated. The others are missing.
 func (l *lane) search(ctx context.Context) error {
 	c := &l.rowless.columns
 	same := dedup.NewSame(c)
@@ -62,7 +61,7 @@ func (l *lane) search(ctx context.Context) error {
 		case sentBefore:
 		case c.Kind[row] != flow.ByPlace:
 			if l.aged && flow.UTCDay(c.TS[row]) <= l.line {
-				sentBefore = true // its original has expired, perhaps: the totals tell
+				sentBefore = true // its original may have expired: the totals decide
 				l.unsure++
 			}
 		case perhaps:
@@ -87,7 +86,7 @@ func (l *lane) search(ctx context.Context) error {
 	return nil
 }
 
-// repeated names a record that was sent again, if it is asked for.
+// repeated names a deduplicated record if Config.Repeats is set.
 func (v *verifier) repeated(f Finding) {
 	if v.cfg.Repeats && len(v.report.Repeats) < v.cfg.Limit {
 		v.report.Repeats = append(v.report.Repeats, f)

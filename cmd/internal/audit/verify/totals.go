@@ -10,19 +10,19 @@ import (
 	"sluice/pkg/flow"
 )
 
-// before accounts for the messages that were not read, because they were purged
-// or are older than asked for: what the totals count beyond what was read must
-// be what the table has rows of.
+// before accounts for the messages that were not read, because they were purged or are
+// older than Config.Since: the totals minus the messages read must equal the table's rows
+// of the others.
 func (l *lane) before(ctx context.Context) error {
 	p := l.position
-	if l.kept.Forgotten > 0 { // the log cannot tell which of these came again: one sum
+	if l.kept.Forgotten > 0 { // the log does not show which of these were deduplicated: one sum
 		p.Totals.Deduplicated, p.Totals.Forgotten = p.Totals.Deduplicated+p.Totals.Forgotten, 0
 		l.kept.Deduplicated, l.kept.Forgotten = l.kept.Deduplicated+l.kept.Forgotten, 0
 	}
 	purged, ok := subtract(p.Totals, l.kept)
 	switch {
 	case !ok:
-		l.problem("the totals of lane %d are %s, and more was read of its messages up to %d: %s; the position is of an earlier time, or was changed by hand",
+		l.problem("the totals of lane %d are %s, less than its messages up to %d: %s; the lane state was restored to an earlier one, or edited",
 			l.Lane.Lane, text(p.Totals), l.Settled, text(l.kept))
 		return nil
 	case p.Totals.Read != p.Totals.Sum():
@@ -31,12 +31,12 @@ func (l *lane) before(ctx context.Context) error {
 	l.Purged = purged
 	if l.First <= p.Base()+1 {
 		if purged != (flow.Totals{}) {
-			l.problem("the totals of lane %d are %s, but its messages, which are all there, come to %s", l.Lane.Lane, text(p.Totals), text(l.kept))
+			l.problem("the totals of lane %d are %s, but its messages, none of which is purged, are %s", l.Lane.Lane, text(p.Totals), text(l.kept))
 		}
 		return nil
 	}
-	// Of what has expired some is merged away and some is not: rows and totals are
-	// compared by what is kept. Every message that was read is.
+	// Some expired rows are merged away and some are not: only rows and totals after the
+	// expiry line are compared. All messages read are after it.
 	kept, _, known := p.Unexpired(l.line)
 	stored := max(kept, l.kept.Stored) - l.kept.Stored
 	rows, err := l.db.RowsBefore(ctx, l.Lane.Lane, p.Incarnation(), l.First, l.line)
@@ -49,27 +49,27 @@ func (l *lane) before(ctx context.Context) error {
 	}
 	rows += l.ForgottenBefore
 	if purged.Stored > stored && l.line != "" {
-		l.note("%d rows of lane %d were stored up to %s, and have expired or are about to", purged.Stored-stored, l.Lane.Lane, l.line)
+		l.note("%d rows of lane %d were stored up to %s and are expired", purged.Stored-stored, l.Lane.Lane, l.line)
 	}
 	switch {
 	case rows == stored:
 	case rows < stored && !known:
-		l.note("lane %d has stored rows on more than %d days, and the first of these have expired in part: up to %d rows of messages before %d may have, or are missing", l.Lane.Lane, flow.MaxStoredDays, stored-rows, l.First)
+		l.note("lane %d stored rows on more than %d days, and the earliest have expired in part: up to %d rows of messages before %d are expired or missing", l.Lane.Lane, flow.MaxStoredDays, stored-rows, l.First)
 	case rows < stored:
 		days, err := l.lacking(ctx)
 		if err != nil {
 			return err
 		}
-		l.problem("the table has %d rows of the messages of lane %d before %d, which are not read any more, and %d were stored: %d are missing%s",
+		l.problem("the table has %d rows of the purged messages of lane %d before %d, but %d were stored: %d are missing%s",
 			rows, l.Lane.Lane, l.First, stored, stored-rows, days)
 	default:
-		l.problem("the table has %d rows of the messages of lane %d before %d, which are not read any more, and %d were stored: %d are too many",
+		l.problem("the table has %d rows of the purged messages of lane %d before %d, but %d were stored: %d are surplus",
 			rows, l.Lane.Lane, l.First, stored, rows-stored)
 	}
 	return nil
 }
 
-// lacking names the stored days of which the table has fewer rows than were stored.
+// lacking names the stored days with fewer rows in the table than were stored.
 func (l *lane) lacking(ctx context.Context) (string, error) {
 	have, err := l.db.RowsByStoredDay(ctx, l.Lane.Lane, l.position.Incarnation(), l.Settled, l.line)
 	if err != nil {
@@ -84,13 +84,13 @@ func (l *lane) lacking(ctx context.Context) (string, error) {
 	var text strings.Builder
 	for _, day := range slices.Sorted(maps.Keys(stored)) {
 		if n := have[day]; n < stored[day] {
-			fmt.Fprintf(&text, "; of %d stored on %s there are %d", stored[day], day, n)
+			fmt.Fprintf(&text, "; %d of %d stored on %s are left", n, stored[day], day)
 		}
 	}
 	return text.String(), nil
 }
 
-// subtract takes what was read from the totals; not ok when it is more.
+// subtract is t minus read; not ok if read exceeds t.
 func subtract(t, read flow.Totals) (rest flow.Totals, ok bool) {
 	ok = read.Read <= t.Read && read.Stored <= t.Stored && read.Deduplicated <= t.Deduplicated &&
 		read.DeadLettered <= t.DeadLettered && read.Forgotten <= t.Forgotten && read.Void <= t.Void

@@ -16,14 +16,13 @@ import (
 	"sluice/pkg/warehouse/native"
 )
 
-// Config says what to look at.
 type Config struct {
-	Since    time.Time                // only messages stored in the stream since then; default all it holds
-	Limit    int                      // most findings to name; default 20
+	Since    time.Time                // only messages appended since then; default all
+	Limit    int                      // maximum number of findings to name; default 20
 	Deep     bool                     // compare every column, not only ids and places
-	Repeats  bool                     // name records that were sent again, too; as many as Limit
-	Wait     time.Duration            // how long to wait for blocks in doubt; default 15 s
-	Progress func(done, total uint64) // called now and then with messages; default none
+	Repeats  bool                     // also name deduplicated records, up to Limit
+	Wait     time.Duration            // for claimed blocks; default 15 s
+	Progress func(done, total uint64) // messages, called every 512; default none
 }
 
 func (c Config) withDefaults() Config {
@@ -46,10 +45,10 @@ type verifier struct {
 	db          *warehouse.DB
 	report      *Report
 	outcomes    map[origin]string
-	rowlessDays map[string]int64 // records that are missing, by day
+	rowlessDays map[string]int64 // missing records, by day
 	rows        map[string]int64 // by day, counted first
-	line        string           // the expiry line: what was stored up to this day may have expired
-	aged        bool             // something was stored so long ago, perhaps
+	line        string           // the expiry line
+	aged        bool             // rows may have expired
 	orders      []flow.Forget
 	forget      record.Forgets
 	read        uint64 // messages so far
@@ -57,16 +56,16 @@ type verifier struct {
 	settled     bool   // no block is in doubt
 }
 
-// origin is where a record came from; index -1 is the whole message.
+// origin is the place of a record; index -1 is the whole message.
 type origin struct {
-	life  uint64 // of the lane
-	lane  int
-	seq   uint64
-	index int
+	incarnation uint64
+	lane        int
+	seq         uint64
+	index       int
 }
 
-// Run accounts for every record. The error is that it could not be done;
-// whether the sums hold is in the Report.
+// Run accounts for every record. An error means that verification was not possible; its
+// result is in the Report.
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*Report, error) {
 	const tries = 5
 	for try := 1; ; try++ {
@@ -81,7 +80,7 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (*
 		case err != nil || r.OK:
 			return r, err
 		}
-		// Rows may have expired that were expected, as when the retention was changed.
+		// Expected rows may have expired, as when the retention was changed.
 		if now, err := expiry.Line(ctx, s, db); err != nil || now == line {
 			return r, err
 		}
@@ -110,7 +109,7 @@ func run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config, li
 		if err != nil {
 			return nil, err
 		}
-		v.outcomes[origin{f.Incarnation, f.Lane, f.Seq, f.Index}] = f.Outcome // the later one is the settled one
+		v.outcomes[origin{f.Incarnation, f.Lane, f.Seq, f.Index}] = f.Outcome // the last one counts
 	}
 	if err := v.pinned(ctx, lanes, func(ctx context.Context) error {
 		for _, l := range lanes {
@@ -140,8 +139,7 @@ func run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config, li
 	return r, nil
 }
 
-// positions takes stock: how far every lane must be stored, and how far it
-// reaches.
+// positions reads the checkpoint and the end of every lane.
 func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	if err := v.stream.Refresh(ctx); err != nil {
 		return nil, err
@@ -158,14 +156,14 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.stands(pos)
+		l.setState(pos)
 		v.doubts(info.Number, pos.Recount)
 		all = append(all, l)
 	}
 	if err := v.settle(ctx, positions, all); err != nil {
 		return nil, err
 	}
-	// Only now, so that no lane is settled beyond its end.
+	// After the checkpoints, so that none is beyond its lane's end.
 	if err := v.stream.Refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -185,7 +183,7 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 		}
 		_, expired, _ := l.position.Unexpired(v.line)
 		v.aged = v.aged || expired > 0 || len(l.position.Incarnations) > 1
-		l.First = max(l.First, expired+1) // the totals account for what is before
+		l.First = max(l.First, expired+1) // the totals account for earlier messages
 		if l.Last >= l.First {
 			v.total += l.Last - l.First + 1
 		}
@@ -193,25 +191,24 @@ func (v *verifier) positions(ctx context.Context) ([]*lane, error) {
 	return all, nil
 }
 
-// position reads where a lane stands. What is wrong with it is a problem of
-// the report, and then nothing of the lane counts as settled.
+// position reads the state of a lane. A fault of it becomes a problem of the report, and
+// then no message of the lane is settled.
 func (v *verifier) position(ctx context.Context, positions *stream.LaneStates, info stream.Lane) (flow.LaneState, error) {
 	pos, err := positions.Read(ctx, info.Number)
 	switch {
 	case errors.Is(err, flow.ErrGap):
-		v.problem("%v: the lane is halted until its data or its position is restored", err)
+		v.problem("%v: the lane is halted until its stream or its lane state is restored", err)
 	case err != nil:
 		return pos, err
 	case pos.StreamID != "" && pos.StreamID != info.StreamID():
-		v.problem("lane %d was deleted and made again: what was stored from %s cannot be verified, and the lane is halted", info.Number, pos.StreamID)
+		v.problem("lane %d was deleted and recreated: records of %s cannot be verified, and the lane is halted; sluice lanes reset sets its resume point", info.Number, pos.StreamID)
 	default:
 		return pos, nil
 	}
 	return flow.LaneState{}, nil
 }
 
-// stands sets how far the lane is settled, and what its totals say up to there.
-func (l *lane) stands(pos flow.LaneState) {
+func (l *lane) setState(pos flow.LaneState) {
 	l.position, l.Settled, l.claimed = pos, pos.Done, 0
 	l.requests = dedup.NewLedger(l.stream.RepeatWindow(), pos.Moves)
 	if pos.Claim != nil {
@@ -219,14 +216,14 @@ func (l *lane) stands(pos flow.LaneState) {
 	}
 }
 
-// settle waits until the blocks that are being stored now are done.
+// settle waits until the claimed blocks are stored.
 func (v *verifier) settle(ctx context.Context, positions *stream.LaneStates, all []*lane) error {
 	deadline := time.Now().Add(v.cfg.Wait)
 	for _, l := range all {
 		for begun := l.claimed; begun > l.Settled; {
 			if time.Now().After(deadline) {
 				v.settled = false
-				v.note("the block %d-%d of lane %d is in doubt: it was claimed, and is not known to be stored after %v; its records count as waiting",
+				v.note("block %d-%d of lane %d is in doubt: it is claimed, but was not stored within %v; its records count as backlog",
 					l.Settled+1, l.claimed, l.Lane.Lane, v.cfg.Wait)
 				break
 			}
@@ -239,7 +236,7 @@ func (v *verifier) settle(ctx context.Context, positions *stream.LaneStates, all
 			if err != nil {
 				return err
 			}
-			l.stands(pos)
+			l.setState(pos)
 		}
 	}
 	return nil
@@ -259,24 +256,24 @@ func (v *verifier) find(f Finding) {
 	}
 }
 
-// receipts looks for orders to forget instances that were not carried out.
+// receipts finds orders to forget instances that were not carried out.
 func (v *verifier) receipts(ctx context.Context) error {
 	receipts, err := v.db.Receipts(ctx)
 	for _, order := range v.orders {
 		if !slices.ContainsFunc(receipts, func(r warehouse.Receipt) bool { return r.ID == order.ID && r.Done }) {
-			v.problem("order %s to forget instances was not carried out, and records of them may be left: sluice forget finishes it", order.ID)
+			v.problem("order %s to forget instances was not carried out, and their records may be left: run sluice forget to finish it", order.ID)
 		}
 	}
 	return err
 }
 
-// extents looks for rows of lanes, or of messages, that there are not.
+// extents finds rows of lanes, or of messages, that do not exist.
 func (v *verifier) extents(ctx context.Context, lanes []*lane) error {
 	extents, err := v.db.Extents(ctx)
 	if err != nil {
 		return err
 	}
-	if err := v.stream.Refresh(ctx); err != nil { // after the rows: what they came from is there
+	if err := v.stream.Refresh(ctx); err != nil { // after the rows, so that their messages are included
 		return err
 	}
 	last := map[int]uint64{}
@@ -293,12 +290,12 @@ func (v *verifier) extents(ctx context.Context, lanes []*lane) error {
 		switch {
 		case !known:
 			v.problem("the table has %d rows of lane %d, which does not exist", e.Rows, e.Lane)
-		case e.Incarnation < p.Incarnation(), p.Incarnation() == 0 && p.Revision > 0: // or it was reset, and its next life has not begun
-			v.note("the table has %d rows of an earlier life of lane %d, before it was made again or set back: they cannot be compared with anything", e.Rows, e.Lane)
+		case e.Incarnation < p.Incarnation(), p.Incarnation() == 0 && p.Revision > 0: // reset, and its next incarnation has not begun
+			v.note("the table has %d rows of an earlier incarnation of lane %d, which cannot be compared", e.Rows, e.Lane)
 		case e.Incarnation > p.Incarnation():
-			v.problem("the table has %d rows of a life of lane %d that its position does not know: NATS holds an earlier state, or the table is of another installation", e.Rows, e.Lane)
+			v.problem("the table has %d rows of an incarnation of lane %d that its lane state does not list: NATS was restored to an earlier state, or the table is of another installation", e.Rows, e.Lane)
 		case e.Last > end:
-			v.problem("the table has rows of lane %d up to message %d, but the lane ends at %d: its data is of an earlier time, or the table is of another installation", e.Lane, e.Last, end)
+			v.problem("the table has rows of lane %d up to message %d, but the lane ends at %d: NATS was restored to an earlier state, or the table is of another installation", e.Lane, e.Last, end)
 		}
 	}
 	return nil
