@@ -113,10 +113,10 @@ func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 		{name: "a source never sent anything", says: "records of stranger: id 9-9", want: wrong{Lost: 1, Strangers: 2, Above: 12, Differ: 1}, tamper: func() {
 			sql("INSERT INTO {db}.records (source, own_id, ts, received_at, stored_at) SELECT 'stranger', '9-9', now64(), now64(), now64()")
 		}},
-		{name: "a record without identity is not there", says: "the row is there 2 times, want 3", want: wrong{Lost: 2, Strangers: 2, Above: 12, Differ: 1}, tamper: func() {
+		{name: "a record without identity is not there", says: "2 rows, want 3", want: wrong{Lost: 2, Strangers: 2, Above: 12, Differ: 1}, tamper: func() {
 			sql("ALTER TABLE {db}.records DELETE WHERE source = 'anonymous' AND identity LIKE '%.2'" + sync)
 		}},
-		{name: "two others are there", says: "the row is there 4 times, want 3", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 14, Differ: 1}, tamper: func() {
+		{name: "two others are there", says: "4 rows, want 3", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 14, Differ: 1}, tamper: func() {
 			sql("INSERT INTO {db}.records SELECT * REPLACE ('other' || identity AS identity) FROM {db}.records WHERE source = 'anonymous'")
 		}},
 		{name: "a counter is doubled", says: "counts_1m of b: minute ", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Differ: 1}, tamper: func() {
@@ -125,7 +125,7 @@ func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 		{name: "counters miss two records", says: "counts_1m of b: minute ", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 1}, tamper: func() {
 			sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (-2 AS records) FROM {db}.counts_1m WHERE source = 'b' AND value_type = 'JOB' LIMIT 1")
 		}},
-		{name: "an aggregate has one row too many", says: "key 77: the row is there 1 times, want 0", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 2}, tamper: func() {
+		{name: "an aggregate has one row too many", says: "key 77: 1 rows, want 0", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 2}, tamper: func() {
 			sql("INSERT INTO {db}.jobs SELECT * REPLACE (toInt64(77) AS key) FROM {db}.jobs WHERE source = 'b' LIMIT 1")
 		}},
 		{name: "an aggregate misses a row", says: "v_process_instances of a: process_instance_key ", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 3}, tamper: func() {

@@ -16,16 +16,15 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Operator is the machine on which Sluice runs commands: it has a clock too.
+// Operator is the machine on which Sluice runs commands; its clock can be stepped too.
 const Operator = "operator"
 
-// envClock names the file that says by how many seconds a program's clock is off.
+// envClock names the file with the offset of a program's clock, in seconds.
 const envClock = "DEPLOYMENT_CLOCK"
 
-// BuildWithClocks compiles another time.Now into the programs: what it says of the wall
-// clock can be stepped, as an administrator or a time server steps the clock of a
-// machine, while the monotonic clock goes on. Only the standard library of these
-// programs is another; the product knows nothing of it.
+// steppedClock is compiled into package time by BuildWithClocks. It steps the wall clock,
+// as an administrator or a time server does, while the monotonic clock continues. The
+// product's own code is unchanged.
 const steppedClock = `package time
 
 import (
@@ -33,7 +32,7 @@ import (
 	"syscall"
 )
 
-// stepped is what the wall clock is off by, in seconds.
+// stepped is the offset of the wall clock, in seconds.
 var stepped atomic.Int64
 
 func init() {
@@ -77,7 +76,7 @@ func readStep(file string) {
 }
 `
 
-// BuildWithClocks puts programs into the folder bin whose clocks SetClock steps.
+// BuildWithClocks builds programs into the folder bin whose clocks SetClock steps.
 func BuildWithClocks(ctx context.Context, bin string) error {
 	dir, err := os.MkdirTemp("", "sluice-clock-")
 	if err != nil {
@@ -91,8 +90,8 @@ func BuildWithClocks(ctx context.Context, bin string) error {
 	return programtest.BuildWith(ctx, bin, "clocks", "-trimpath", "-pgo=off", "-overlay", overlay)
 }
 
-// writeClock writes the package time of the programs into dir, and returns the
-// file that says what it replaces.
+// writeClock writes the changed files of package time into dir, and returns the file for
+// go build -overlay.
 func writeClock(ctx context.Context, dir string) (overlay string, err error) {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
@@ -105,7 +104,7 @@ func writeClock(ctx context.Context, dir string) (overlay string, err error) {
 	}
 	const now = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	if bytes.Count(original, []byte(now)) != 1 {
-		return "", errors.New("time.Now of this Go is written in another way: look at clock.go")
+		return "", errors.New("time.Now of this Go version has another form: adapt clock.go")
 	}
 	files := map[string][]byte{
 		"time.go":    bytes.Replace(original, []byte(now), []byte(now+"\tsec += stepped.Load()\n"), 1),
@@ -133,8 +132,7 @@ func (d *Deployment) withClock(machine string) []string {
 	return append(programtest.Environ(), envClock+"="+d.clock(machine))
 }
 
-// SetClock steps the clock of a machine, which is a process or the Operator: from now
-// on it is off by this much.
+// SetClock sets the clock offset of a machine, which is a process or the Operator.
 func (d *Deployment) SetClock(machine string, off time.Duration) error {
 	file := d.clock(machine)
 	text := strconv.FormatInt(int64(off/time.Second), 10)

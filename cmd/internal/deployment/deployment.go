@@ -32,31 +32,30 @@ const (
 // Names of links that clients use. Those of a process are its name and ToNATS or ToEngine.
 const (
 	Clients   = "clients→api"
-	Exporters = "exporters→api" // where the api speaks Elasticsearch
+	Exporters = "exporters→api" // the api's Elasticsearch listener
 	ToNATS    = "→nats"
 	ToEngine  = "→engine"
 )
 
-// Config says what runs.
 type Config struct {
 	Bin string // folder of the programs, by programtest.Build or BuildWithClocks
-	Dir string // for data and logs; made
+	Dir string // for data and logs; created
 
 	Up        bool // one process, `sluice up`, instead of those below
 	NATS      int  // servers: 1 (the default), or 3 that form a cluster
 	APIs      int  // default 1
 	Ingesters int  // default 1
-	Console   bool // watches the apis and ingesters
-	Exporters bool // the apis listen for Camunda's exporters too, and have memory for their bulks
+	Console   bool // a console that watches the apis and ingesters
+	Exporters bool // the apis also listen for Camunda's exporters, with memory for their bulks
 	Links     bool // every connection of clients, apis, and ingesters passes a Link
 	Clocks    bool // SetClock steps the clocks of the programs, which BuildWithClocks built
 
-	Sources  []string            // get a token each; default load, load-2, … load-9
-	Subjects map[string]string   // of sources whose token stands for another subject
+	Sources  []string            // one token each; default load, load-2, … load-9
+	Subjects map[string]string   // token subjects, by source; default the source
 	Options  map[string][]string // further options, by kind or name of a process
 }
 
-// Deployment is processes, the links between them, and how they are reached. Its
+// Deployment is a set of processes with the links between them and their addresses.
 // Processes are in the order in which they start.
 type Deployment struct {
 	Config
@@ -65,9 +64,9 @@ type Deployment struct {
 	Tokens    map[string]string // by source
 	Token     string            // of the first source, or the one of `sluice up`
 
-	URL     string // where clients post
-	Elastic string // where Camunda's exporters do
-	NATSURL string // past all links, as the two below
+	URL     string // of the api, for clients
+	Elastic string // of the api, for Camunda's exporters
+	NATSURL string // direct, without a link, as the two below
 	Native  string // address of the engine's native protocol
 	HTTP    string // address of the engine's HTTP
 
@@ -75,7 +74,7 @@ type Deployment struct {
 	nc *nats.Conn // owned by mu; made by JetStream
 }
 
-// Start starts a deployment and waits until it is ready. When that fails nothing is
+// Start starts a deployment and waits until it is ready. After an error no process is
 // left running.
 func Start(ctx context.Context, cfg Config) (*Deployment, error) {
 	d, err := New(cfg)
@@ -88,7 +87,7 @@ func Start(ctx context.Context, cfg Config) (*Deployment, error) {
 	return d, nil
 }
 
-// New describes a deployment and opens its links. No process is started.
+// New creates a deployment and opens its links, without starting a process.
 func New(cfg Config) (*Deployment, error) {
 	if cfg.Sources == nil {
 		cfg.Sources = []string{"load"}
@@ -137,7 +136,7 @@ func New(cfg Config) (*Deployment, error) {
 	return d, err
 }
 
-// openDoors says where clients post: over a link to all apis, or at the first one.
+// openDoors sets the addresses of clients: a link to all apis, or the first api.
 func (d *Deployment) openDoors() (err error) {
 	var apis, elastic []string
 	for _, p := range d.Of(API) {
@@ -172,8 +171,8 @@ func (d *Deployment) writeTokens() error {
 	return os.WriteFile(d.path("tokens.yaml"), []byte(file.String()), 0o600)
 }
 
-// NextSource makes Token the one of the next source, which gets all lanes there are
-// when it posts first.
+// NextSource switches Token to the next source, which gets all lanes that exist at its
+// first post.
 func (d *Deployment) NextSource() error {
 	if len(d.Sources) < 2 {
 		return errors.New("every source of Config.Sources is used")
@@ -183,7 +182,7 @@ func (d *Deployment) NextSource() error {
 	return nil
 }
 
-// With adds options to arguments, in place of those of the same name: programs take the
+// With adds options to arguments, replacing those of the same name: programs use the
 // first one.
 func With(args []string, options ...string) []string {
 	args = slices.Clone(args)
@@ -203,7 +202,6 @@ func (d *Deployment) next(kind string) string {
 	return kind
 }
 
-// add adds a process: what it is known by, its program and its arguments.
 func (d *Deployment) add(p Process, program string, args ...string) *Process {
 	name, ops := d.next(p.Kind), ""
 	args = With(args, d.Options[p.Kind]...)
@@ -222,7 +220,7 @@ func (d *Deployment) add(p Process, program string, args ...string) *Process {
 	return &p
 }
 
-// link opens one more address of a link, which leads to any of the targets.
+// link opens another address of a link, to any of the targets.
 func (d *Deployment) link(name string, targets ...string) (string, error) {
 	if d.Links[name] == nil {
 		d.Links[name] = NewLink()
@@ -230,7 +228,7 @@ func (d *Deployment) link(name string, targets ...string) (string, error) {
 	return d.Links[name].Listen(targets...)
 }
 
-// via are the addresses under which a process reaches servers.
+// via are the addresses at which a process reaches servers.
 func (d *Deployment) via(name string, servers ...string) ([]string, error) {
 	if !d.Config.Links {
 		return servers, nil
@@ -245,7 +243,7 @@ func (d *Deployment) via(name string, servers ...string) ([]string, error) {
 	return servers, nil
 }
 
-// natsVia is the URL by which a process reaches the NATS servers.
+// natsVia is the URL at which a process reaches the NATS servers.
 func (d *Deployment) natsVia(process string) (string, error) {
 	var servers []string
 	for _, p := range d.Of(NATS) {
@@ -257,8 +255,8 @@ func (d *Deployment) natsVia(process string) (string, error) {
 
 func natsURL(addrs []string) string { return "nats://" + strings.Join(addrs, ",nats://") }
 
-// addNATS adds servers: one, or a cluster. no_advertise keeps clients from going around
-// their links.
+// addNATS adds servers: one, or a cluster. no_advertise keeps clients from bypassing their
+// links.
 func (d *Deployment) addNATS(n int) error {
 	var clients, routes []string
 	for range n {
@@ -323,8 +321,8 @@ func (d *Deployment) addConsole(options ...string) *Process {
 		"--tokens", d.path("tokens.yaml"), "--nats", d.NATSURL, "--clickhouse", d.ClickHouse()}, options...)...)
 }
 
-// Together describes everything as one process, `sluice up` with further options, at the
-// same addresses and with the same data. Its HTTP is the console's address.
+// Together replaces all processes by one, `sluice up` with further options, with the same
+// addresses and data. Its HTTP is the console's address.
 func (d *Deployment) Together(options ...string) *Process {
 	nats, api := d.Process(NATS), d.Process(API)
 	d.Processes, d.Up = nil, true
@@ -333,37 +331,37 @@ func (d *Deployment) Together(options ...string) *Process {
 		"--clickhouse-http", d.HTTP, "--console", p.HTTP, "--elasticsearch=" + p.Elastic}, options...)...)
 }
 
-// AddAPI starts one more api and waits until everything is ready. No link leads to it.
+// AddAPI starts another api, without a link, and waits until all processes are ready.
 func (d *Deployment) AddAPI(ctx context.Context) (*Process, error) {
 	p, err := d.addAPI()
 	return p, errors.Join(err, d.Start(ctx))
 }
 
-// AddIngester starts one more ingester and waits until everything is ready.
+// AddIngester starts another ingester and waits until all processes are ready.
 func (d *Deployment) AddIngester(ctx context.Context) (*Process, error) {
 	return d.AddIngesterTo(ctx, d.Native, "flow")
 }
 
-// AddIngesterTo is AddIngester with another address of the engine, another database,
-// and further options.
+// AddIngesterTo is AddIngester for another engine address and database, with further
+// options.
 func (d *Deployment) AddIngesterTo(ctx context.Context, native, database string, options ...string) (*Process, error) {
 	p, err := d.addIngester(native, database, options...)
 	return p, errors.Join(err, d.Start(ctx))
 }
 
-// AddConsole starts the console with further options and waits until everything is
+// AddConsole starts the console with further options and waits until all processes are
 // ready.
 func (d *Deployment) AddConsole(ctx context.Context, options ...string) (*Process, error) {
 	return d.addConsole(options...), d.Start(ctx)
 }
 
-// Remove stops a process and forgets it.
+// Remove stops a process and removes it.
 func (d *Deployment) Remove(p *Process) error {
 	d.Processes = slices.DeleteFunc(d.Processes, func(other *Process) bool { return other == p })
 	return p.Stop()
 }
 
-// Process is the process of that name; nil when there is none.
+// Process finds a process by name; nil when missing.
 func (d *Deployment) Process(name string) *Process {
 	for _, p := range d.Processes {
 		if p.Name == name {
@@ -384,10 +382,10 @@ func (d *Deployment) Of(kind string) []*Process {
 	return all
 }
 
-// ClickHouse is the URL of the tables.
+// ClickHouse is the URL of the database.
 func (d *Deployment) ClickHouse() string { return "clickhouse://default@" + d.Native + "/flow" }
 
-// Start starts every process that does not run, and waits until all are ready.
+// Start starts every stopped process, and waits until all are ready.
 func (d *Deployment) Start(ctx context.Context) error {
 	for _, p := range d.Processes {
 		if err := p.Start(); err != nil {
@@ -405,8 +403,8 @@ func (d *Deployment) Start(ctx context.Context) error {
 	return err
 }
 
-// Stop stops every process, the first ones last, and closes the links. The error names
-// those that did not stop by themselves.
+// Stop stops every process in reverse order, and closes the links. The error names those
+// that had to be killed.
 func (d *Deployment) Stop() (all error) {
 	for _, p := range slices.Backward(d.Processes) {
 		all = errors.Join(all, p.Stop())
@@ -415,7 +413,7 @@ func (d *Deployment) Stop() (all error) {
 	return all
 }
 
-// Close kills what still runs and closes the links. The folder stays.
+// Close kills running processes and closes the links. The folder stays.
 func (d *Deployment) Close() {
 	for _, p := range slices.Backward(d.Processes) {
 		p.Kill()
@@ -431,8 +429,8 @@ func (d *Deployment) Close() {
 	}
 }
 
-// EndWith ends the deployment with a test, which shows the end of every log if it has
-// failed.
+// EndWith closes the deployment at the end of a test; a failed test prints the end of every
+// log.
 func (d *Deployment) EndWith(t testing.TB) {
 	t.Cleanup(func() {
 		d.Close()

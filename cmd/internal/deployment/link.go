@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Link is a TCP proxy between one program and the servers that it connects to. What is
-// done to it is done to all of its connections.
+// Link is a TCP proxy between one program and its servers. Its methods affect all of its
+// connections.
 type Link struct {
-	// Ready tells whether a target takes requests; one that does not is only tried when
-	// none does. Default: all are.
+	// Ready reports whether a target accepts requests; others are tried only when none
+	// does. Default: all do.
 	Ready func(target string) bool
 
 	mu        sync.Mutex
@@ -23,26 +23,24 @@ type Link struct {
 	shut      bool
 }
 
-// trap waits for a chunk that holds a text.
+// trap waits for a chunk that contains a text.
 type trap struct {
 	text   []byte
-	stall  bool // the link, with that chunk the first that is held
+	stall  bool // stall the link before that chunk
 	sprung chan struct{}
 }
 
-// chunk is what is passed on at a time: small, so that a cut comes amid what the
-// programs take for one message.
+// chunk is the size forwarded at a time: small, so that a cut falls within a message.
 const chunk = 8 << 10
 
-// NewLink makes a link without connections.
 func NewLink() *Link {
 	gate := make(chan struct{})
 	close(gate)
 	return &Link{open: map[net.Conn]struct{}{}, gate: gate}
 }
 
-// Listen takes connections on an address of the link, and hands each to one of the
-// targets, the next one each time.
+// Listen accepts connections on a new address of the link, and distributes them to the
+// targets in turn.
 func (l *Link) Listen(targets ...string) (addr string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,7 +61,7 @@ func (l *Link) Listen(targets ...string) (addr string, err error) {
 	return listener.Addr().String(), nil
 }
 
-// serve passes bytes between a client and the first target that takes the connection.
+// serve forwards bytes between a client and the first target that accepts the connection.
 func (l *Link) serve(near net.Conn, targets []string) {
 	for _, ready := range []bool{true, false} {
 		for _, target := range targets {
@@ -84,7 +82,7 @@ func (l *Link) serve(near net.Conn, targets []string) {
 	near.Close()
 }
 
-// keep remembers connections to be cut; not when the link is closed.
+// keep registers connections for Cut; it reports false when the link is closed.
 func (l *Link) keep(conns ...net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +96,7 @@ func (l *Link) keep(conns ...net.Conn) bool {
 	return !l.shut
 }
 
-// pass passes on what comes from one side until either side ends.
+// pass forwards bytes of one direction until either side ends.
 func (l *Link) pass(from, to net.Conn) {
 	defer l.forget(from, to)
 	buf := make([]byte, chunk)
@@ -125,7 +123,7 @@ func (l *Link) forget(conns ...net.Conn) {
 	}
 }
 
-// wait holds a chunk as long as it is to be held, and springs the trap.
+// wait delays a chunk by the link's gate and delay, and springs the trap.
 func (l *Link) wait(b []byte) {
 	l.mu.Lock()
 	if l.trap != nil && bytes.Contains(b, l.trap.text) {
@@ -160,27 +158,27 @@ func (l *Link) flows() bool {
 	}
 }
 
-// Cut resets every connection, and returns how many there were.
+// Cut resets every connection, and returns their number.
 func (l *Link) Cut() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.open {
 		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a reset, which loses what is on its way
+			_ = tcp.SetLinger(0) // a reset, which loses data in flight
 		}
 		c.Close()
 	}
 	return len(l.open) / 2
 }
 
-// Delay makes every chunk take so much longer.
+// Delay adds a delay to every chunk.
 func (l *Link) Delay(by time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delay = by
 }
 
-// Stall lets nothing through until Resume.
+// Stall holds all bytes until Resume.
 func (l *Link) Stall() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,8 +195,8 @@ func (l *Link) Resume() {
 	}
 }
 
-// Trap returns a channel that is closed when the next chunk with this text comes, which
-// is held with all that follows if the link is to stall then.
+// Trap returns a channel that is closed when the next chunk with this text arrives. With
+// stall the link holds that chunk and all that follow.
 func (l *Link) Trap(text string, stall bool) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,14 +207,14 @@ func (l *Link) Trap(text string, stall bool) <-chan struct{} {
 	return l.trap.sprung
 }
 
-// Disarm takes the trap away.
+// Disarm removes the trap.
 func (l *Link) Disarm() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.trap = nil
 }
 
-// Close ends every connection, and takes no more.
+// Close closes the listeners and resets every connection.
 func (l *Link) Close() {
 	l.mu.Lock()
 	l.shut = true

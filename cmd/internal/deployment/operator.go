@@ -22,16 +22,16 @@ type Process struct {
 	*programtest.Process
 	Kind string // API
 
-	// Address is where programs connect: NATS's clients, the engine's native protocol.
-	// HTTP is where people and engines do: records and pages, queries of the engine,
-	// monitoring of NATS. Elastic is the api's listener for Camunda's exporter.
+	// Address is for programs: NATS's clients, the engine's native protocol. HTTP is the
+	// api, the console, the engine's HTTP, or NATS's monitoring. Elastic is the api's
+	// listener for Camunda's exporters.
 	Address, HTTP, Elastic string
 
 	Data string // folder of its data; empty when it has none
 }
 
-// Sluice runs a command of the operator, in the folder of the deployment: elsewhere it
-// would log in by the secrets of another installation's ./data. The error has its log.
+// Sluice runs an operator's command in the folder of the deployment: elsewhere it would use
+// the passwords of another installation's ./data. The error contains its log.
 func (d *Deployment) Sluice(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(d.Bin, "sluice"), args...)
 	cmd.Dir, cmd.Env = d.Dir, programtest.Environ()
@@ -52,10 +52,11 @@ func (d *Deployment) Verify(ctx context.Context, options ...string) (string, err
 	return d.Sluice(ctx, append([]string{"verify", "--deep", "--nats", d.NATSURL, "--clickhouse", d.ClickHouse()}, options...)...)
 }
 
-// Query asks the engine over HTTP, of `sluice up` as the administrator. Rows are lines, columns are separated by tabs.
+// Query queries the engine over HTTP, that of `sluice up` as the user admin. The answer is
+// TabSeparated.
 func (d *Deployment) Query(ctx context.Context, sql string) (string, error) {
 	user, password := "", ""
-	if d.Up { // which has made a password
+	if d.Up { // it generated a password
 		secret, err := os.ReadFile(d.path("data/secrets/clickhouse-admin"))
 		if err != nil {
 			return "", err
@@ -65,13 +66,12 @@ func (d *Deployment) Query(ctx context.Context, sql string) (string, error) {
 	return Ask(ctx, "http://"+d.HTTP+"/", user, password, sql)
 }
 
-// Exec runs a statement.
 func (d *Deployment) Exec(ctx context.Context, sql string) error {
 	_, err := d.Query(ctx, sql)
 	return err
 }
 
-// Number is the answer to a query for one whole number.
+// Number queries one integer.
 func (d *Deployment) Number(ctx context.Context, sql string) (int64, error) {
 	text, err := d.Query(ctx, sql)
 	if err != nil {
@@ -80,13 +80,13 @@ func (d *Deployment) Number(ctx context.Context, sql string) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// Rows asks the engine over HTTP, for answers that are too large to hold. The answer is
-// read as it comes: an error in the middle of it is a line of its own.
+// Rows is Query for large answers. The answer is streamed: an error midway is a line of
+// its own.
 func (d *Deployment) Rows(ctx context.Context, sql string) (io.ReadCloser, error) {
 	return Stream(ctx, "http://"+d.HTTP+"/", sql)
 }
 
-// Stream is Rows of the engine at an address.
+// Stream is Rows for the engine at an address.
 func Stream(ctx context.Context, address, sql string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(sql))
 	if err != nil {
@@ -103,8 +103,7 @@ func Stream(ctx context.Context, address, sql string) (io.ReadCloser, error) {
 	return res.Body, nil
 }
 
-// Ask sends a query to an engine over HTTP, under a user unless that is empty, and
-// returns the answer without the line's end.
+// Ask queries an engine over HTTP, as user unless that is empty, and trims the answer.
 func Ask(ctx context.Context, address, user, password, sql string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"?query="+url.QueryEscape(sql), nil)
 	if err != nil {

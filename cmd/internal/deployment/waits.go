@@ -15,10 +15,10 @@ import (
 	"sluice/pkg/stream"
 )
 
-// waitFor bounds waits for things that take seconds.
+// waitFor bounds waits that normally take seconds.
 const waitFor = time.Minute
 
-// until tries until there is no error. It fails with the last one.
+// until retries try until it succeeds. At the end of ctx it returns the last error.
 func until(ctx context.Context, every time.Duration, what string, try func() error) error {
 	for {
 		err := try()
@@ -31,7 +31,7 @@ func until(ctx context.Context, every time.Duration, what string, try func() err
 	}
 }
 
-// Sleep tells whether d passed before ctx was done.
+// Sleep reports whether d passed before ctx was done.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -41,7 +41,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// WaitReady waits until every process is ready, for a minute at most.
+// WaitReady waits until every process is ready, at most a minute.
 func (d *Deployment) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
@@ -53,8 +53,7 @@ func (d *Deployment) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// WaitRows waits until so many records are stored, as long as it gets more within a
-// minute.
+// WaitRows waits for this number of stored records, while it grows at least once a minute.
 func (d *Deployment) WaitRows(ctx context.Context, records int64) error {
 	var last int64
 	for moved := time.Now(); last < records; time.Sleep(500 * time.Millisecond) {
@@ -66,11 +65,11 @@ func (d *Deployment) WaitRows(ctx context.Context, records int64) error {
 			last, moved = now, time.Now()
 		}
 		if time.Since(moved) > waitFor {
-			return fmt.Errorf("%d of %d records are stored, and no more for a minute", last, records)
+			return fmt.Errorf("%d of %d records are stored, and none for a minute", last, records)
 		}
 	}
 	if last > records {
-		return fmt.Errorf("%d rows are stored of %d records", last, records)
+		return fmt.Errorf("%d rows are stored for %d records", last, records)
 	}
 	return nil
 }
@@ -90,8 +89,7 @@ func (d *Deployment) WaitMerged(ctx context.Context) error {
 	return nil
 }
 
-// JetStream is a connection to NATS past all links, which lasts as long as the
-// deployment.
+// JetStream is a direct connection to NATS, without a link, which Close closes.
 func (d *Deployment) JetStream() (jetstream.JetStream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +122,7 @@ func (d *Deployment) WaitStored(ctx context.Context) error {
 		lags, err := lanes.Lag(ctx)
 		for _, l := range lags {
 			if l.Messages > 0 {
-				err = errors.Join(err, fmt.Errorf("lane %d: %d messages wait after %d", l.Lane, l.Messages, l.Done))
+				err = errors.Join(err, fmt.Errorf("lane %d: backlog of %d messages after %d", l.Lane, l.Messages, l.Done))
 			}
 		}
 		return err
@@ -150,9 +148,9 @@ func (d *Deployment) Leader(ctx context.Context, name string) (*Process, error) 
 	return d.Process(cluster.Leader), nil
 }
 
-// WaitCurrent waits until every NATS server has all of every stream.
+// WaitCurrent waits until every replica of every stream is current.
 func (d *Deployment) WaitCurrent(ctx context.Context) error {
-	return until(ctx, 500*time.Millisecond, "every NATS server has all of every stream", func() error {
+	return until(ctx, 500*time.Millisecond, "every replica of every stream is current", func() error {
 		for _, p := range d.Of(NATS) {
 			if err := programtest.AnswersOK(ctx, "http://"+p.HTTP+"/healthz"); err != nil {
 				return fmt.Errorf("%s: %w", p.Name, err)
@@ -185,7 +183,7 @@ func (d *Deployment) current(ctx context.Context) error {
 		return err
 	}
 	if n == 0 {
-		return errors.New("no stream is known")
+		return errors.New("NATS lists no streams")
 	}
 	return nil
 }

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// null is what ClickHouse prints for a value that is missing.
+// null is NULL in TabSeparated.
 const null = `\N`
 
-// The cells below are texts as ClickHouse prints them, without escapes.
+// The cells below are TabSeparated texts, without escapes.
 
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
@@ -21,7 +21,7 @@ func (n number) cell() string {
 	return whole(n.n)
 }
 
-// but is the cell of a key that a placeholder stands for.
+// but is the cell of a key; the placeholder of a missing key is null.
 func (n number) but(placeholder int64) string {
 	if n.n == placeholder {
 		return null
@@ -29,7 +29,7 @@ func (n number) but(placeholder int64) string {
 	return n.cell()
 }
 
-// or is another number where this one is not known.
+// or is o if n is unknown.
 func (n number) or(o number) number {
 	if n.known {
 		return n
@@ -92,15 +92,15 @@ func unescape(cell string) string {
 
 var escapes = strings.NewReplacer(`\b`, "\b", `\f`, "\f", `\r`, "\r", `\n`, "\n", `\t`, "\t", `\0`, "\x00", `\'`, "'", `\\`, `\`)
 
-// last is what the last of some records said, by its time and then its position.
+// last holds values of the last of some records, by time and then position.
 type last struct {
 	known        bool
 	ts, position int64
-	said         []string
+	values       []string
 }
 
-func (l *last) take(r *record, said ...string) {
-	next := last{true, r.ts, max(r.position, 0), said}
+func (l *last) take(r *record, values ...string) {
+	next := last{true, r.ts, max(r.position, 0), values}
 	if !l.known || l.before(next) {
 		*l = next
 	}
@@ -113,16 +113,16 @@ func (l last) before(o last) bool {
 	case l.position != o.position:
 		return l.position < o.position
 	}
-	return slices.Compare(l.said, o.said) < 0
+	return slices.Compare(l.values, o.values) < 0
 }
 
-// at is the time of that record, if it had one.
+// at is the time of that record, if it has one.
 func (l last) at() number { return number{l.ts, l.ts > 0} }
 
-// or is one of the things that it said, or the cell otherwise when there was none.
+// or is one of its values, or otherwise when there was no record.
 func (l last) or(i int, otherwise string) string {
 	if !l.known {
 		return otherwise
 	}
-	return l.said[i]
+	return l.values[i]
 }

@@ -1,15 +1,13 @@
-// Package oracle says what the tables must hold, from the records alone that clients
-// wrote down when they were acknowledged. It shares no code with the ingester, the views,
-// or sluice verify, and imports the standard library only: a mistake that they share is
-// none of its own. It follows the documented meaning of each column (docs/identity.md,
-// docs/analytics.md) and changes together with that.
+// Package oracle computes the expected contents of the tables from the clients' ledgers
+// alone. It shares no code with the ingester, the views, or sluice verify, and imports
+// only the standard library, so that it cannot share their mistakes. It implements the
+// documented meaning of each column (docs/identity.md, docs/analytics.md).
 //
-//	lines of clients → Add → rows, counters, aggregates → Compare ← rows as the tables have them
+//	lines of clients → Add → rows, counters, aggregates → Compare ← rows of the tables
 //
-// Compare the rows first: a record that was sent and never acknowledged may be stored or
-// not, and only its row says which. Counters and aggregates follow from the records that
-// were acknowledged and those whose row is there.
+// Compare the rows first: a record sent but never acknowledged may be stored or not, and
+// only its row shows which. Counters and aggregates follow from the records that were
+// acknowledged or have a row.
 //
-// The oracle knows nothing of lanes, messages, or clocks. What a run has forgotten or let
-// expire is told to it.
+// Lanes, messages, and clocks play no part. Forgotten and expired records are inputs.
 package oracle

@@ -35,7 +35,7 @@ func (i *instance) take(r *record) {
 	i.definition.most(v.ProcessDefinitionKey)
 	i.parent.most(v.ParentProcessInstanceKey)
 	i.caller.most(v.ParentElementInstanceKey)
-	if r.is("PROCESS_INSTANCE_CREATION") { // it adds the business key alone
+	if r.is("PROCESS_INSTANCE_CREATION") { // it adds only the business key
 		return
 	}
 	i.processes[string(v.BpmnProcessID)] = true
@@ -61,7 +61,7 @@ func (i *instance) take(r *record) {
 	}
 }
 
-// takeProcess takes an event of the instance as a whole.
+// takeProcess adds an event of the process element.
 func (i *instance) takeProcess(r *record) {
 	definition := []string{string(r.Value.BpmnProcessID), whole(r.version.n), whole(r.Value.ProcessDefinitionKey.n)}
 	begins := func(rank string) {
@@ -125,7 +125,7 @@ func (i *instance) callerKey() string {
 }
 
 // callers are the instances above one, the nearest first.
-func (f *folds) callers(key string) (all []string) {
+func (f *aggregates) callers(key string) (all []string) {
 	for i := f.instances[key]; i != nil && i.callerKey() != ""; i = f.instances[key] {
 		key = i.callerKey()
 		all = append(all, key)
@@ -133,8 +133,8 @@ func (f *folds) callers(key string) (all []string) {
 	return all
 }
 
-// openIncidents is how many open incidents instances have of their own, and below.
-func (f *folds) openIncidents() map[string]*[2]int64 {
+// openIncidents counts open incidents by instance: its own, and those of called instances.
+func (f *aggregates) openIncidents() map[string]*[2]int64 {
 	open := map[string]*[2]int64{}
 	for of, incident := range f.incidents {
 		if incident.resolved {
@@ -149,7 +149,7 @@ func (f *folds) openIncidents() map[string]*[2]int64 {
 }
 
 // callTables are v_incidents_below and v_called_instances.
-func (f *folds) callTables() (below, called *Table) {
+func (f *aggregates) callTables() (below, called *Table) {
 	below = newTable("v_incidents_below", 1, "process_instance_key", "own", "below")
 	for key, n := range f.openIncidents() {
 		below.put(key, whole(n[0]), whole(n[1]))
@@ -163,7 +163,7 @@ func (f *folds) callTables() (below, called *Table) {
 	return below, called
 }
 
-func (f *folds) instanceTable() *Table {
+func (f *aggregates) instanceTable() *Table {
 	t := newTable("v_process_instances", 1, "process_instance_key", "tenant_id", "bpmn_process_id", "version", "process_definition_key",
 		"first_bpmn_process_id", "first_version", "first_process_definition_key", "parent_process_instance_key", "parent_element_instance_key",
 		"business_key", "processes", "started_at", "completed_at", "terminated_at", "first_seen", "last_seen", "state", "duration_ms",
@@ -220,7 +220,7 @@ func (e *element) take(r *record) {
 	}
 }
 
-func (f *folds) elementTables() (all, active *Table) {
+func (f *aggregates) elementTables() (all, active *Table) {
 	columns := []string{"process_instance_key", "key", "tenant_id", "bpmn_process_id", "version", "element_id", "bpmn_element_type", "flow_scope_key",
 		"entered_at", "activated_at", "state"}
 	all = newTable("v_element_instances", 2, append(columns[:len(columns):len(columns)], "completed_at", "terminated_at", "duration_ms")...)

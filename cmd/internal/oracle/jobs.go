@@ -20,7 +20,7 @@ type job struct {
 	thrown            int64
 }
 
-// take takes an event about a job of this key: its own, or the part of a batch.
+// take adds an event of the job: its own, or an item of a batch.
 func (j *job) take(r *record, key, retries, deadline number) {
 	v := &r.Value
 	greatest(&j.tenant, v.TenantID)
@@ -76,8 +76,8 @@ func (j *job) take(r *record, key, retries, deadline number) {
 	}
 }
 
-// takeBatch takes the activation of several jobs: each key has an entry, in the same order.
-func (f *folds) takeBatch(r *record) {
+// takeBatch adds the activation of several jobs: keys and items have the same order.
+func (f *aggregates) takeBatch(r *record) {
 	var jobKeys []number
 	var jobs []struct {
 		ProcessInstanceKey text   `json:"processInstanceKey"`
@@ -85,7 +85,7 @@ func (f *folds) takeBatch(r *record) {
 		Deadline           moment `json:"deadline"`
 	}
 	if json.Unmarshal(r.Value.JobKeys, &jobKeys) != nil || json.Unmarshal(r.Value.Jobs, &jobs) != nil {
-		return // no batch
+		return // not a batch
 	}
 	for i, key := range jobKeys[:min(len(jobKeys), len(jobs))] {
 		if of := jobs[i]; key.n > 0 && aboutInstance(string(of.ProcessInstanceKey)) {
@@ -108,7 +108,7 @@ func (j *job) state() string {
 	}
 }
 
-// lastSeen is when the last event was.
+// lastSeen is the time of the last event.
 func (j *job) lastSeen() number {
 	if j.outcome > 0 {
 		return j.endedAt
@@ -125,7 +125,7 @@ func (j *job) lastSeen() number {
 	return step.at()
 }
 
-// deadline is until when a worker has the job.
+// deadline is the end of a worker's activation.
 func (j *job) deadline() number {
 	var left number
 	if j.state() != "ACTIVATED" || left.UnmarshalJSON([]byte(j.now.or(2, "0"))) != nil || left.n <= 0 {
@@ -134,7 +134,7 @@ func (j *job) deadline() number {
 	return number{j.now.ts + left.n, true}
 }
 
-func (f *folds) jobTable() *Table {
+func (f *aggregates) jobTable() *Table {
 	t := newTable("v_jobs", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "version", "element_id", "element_instance_key", "job_type",
 		"state", "worker", "retries", "min_retries", "created_at", "activated_at", "completed_at", "canceled_at", "ended_at", "open", "last_seen", "deadline_at",
 		"duration_ms", "failures", "timeouts", "errors_thrown", "late_ms", "completed_late")

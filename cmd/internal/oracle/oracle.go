@@ -12,59 +12,58 @@ import (
 	"time"
 )
 
-// Line is what a client wrote down about one record that it sent, as one line of JSON. A
-// record that it sent in several requests may have several lines; one without identity
-// has a line for each request that it was sent in, however often that was repeated.
+// Line is a line of a client's ledger about one record. A record sent in several requests
+// may have several lines; one without identity has a line for each request, not for its
+// repetitions.
 type Line struct {
 	Source string          `json:"source"`
-	Acked  bool            `json:"acked"` // the api said OK; otherwise the record may be stored or not
+	Acked  bool            `json:"acked"` // the api answered OK; otherwise the record may be stored or not
 	Record json.RawMessage `json:"record"`
 }
 
 // Counters is the table of counters, whose rows are sums.
 const Counters = "counts_1m"
 
-// Oracle is what one source has sent, and what the tables must have of it.
+// Oracle computes the tables of one source.
 type Oracle struct {
-	// Forgotten are process instances that were forgotten after they had ended. It is set
+	// Forgotten are process instances that were forgotten after they had ended. Set it
 	// before Read.
 	Forgotten map[string]bool
 
-	source   string
-	expired  map[string]int64   // rows that are due, which may be gone
-	gone     map[string]int64   // counters of these
-	rows     map[string]*times  // by what tells rows apart
-	contents map[[32]byte]times // of records that are known by their content
-	unsure   []unsure
-	settled  bool
-	acked    int64
-	counts   map[string]int64
-	folds    *folds
+	source     string
+	expired    map[string]int64   // rows that may have expired
+	gone       map[string]int64   // counters of these
+	rows       map[string]*times  // by rowColumns
+	contents   map[[32]byte]times // of records identified by content
+	unsure     []unsure
+	settled    bool
+	acked      int64
+	counts     map[string]int64
+	aggregates *aggregates
 }
 
-// times is how often a row must be there, may be there, and is there.
+// times are the minimum, maximum, and actual number of a row.
 type times struct{ must, may, got int64 }
 
-// unsure is a record that was sent and not acknowledged.
+// unsure is a record that was sent but not acknowledged.
 type unsure struct {
 	row string
 	raw []byte
 }
 
-// New makes the oracle of a source.
 func New(source string) *Oracle {
-	return &Oracle{source: source, expired: map[string]int64{}, gone: map[string]int64{}, rows: map[string]*times{}, contents: map[[32]byte]times{}, counts: map[string]int64{}, folds: newFolds()}
+	return &Oracle{source: source, expired: map[string]int64{}, gone: map[string]int64{}, rows: map[string]*times{}, contents: map[[32]byte]times{}, counts: map[string]int64{}, aggregates: newAggregates()}
 }
 
-// ReadExpired adds rows that are due by ClickHouse's clock, as Records().Query reads them,
-// before Read. They may be gone, their counters too; or there again, when the record was sent
-// again after its row had gone. Aggregates never expire.
+// ReadExpired adds expired rows by ClickHouse's clock, as Records().Query reads them,
+// before Read. They and their counters may be merged away, or stored again, if the record
+// was resent afterwards. Aggregates never expire.
 func (o *Oracle) ReadExpired(rows io.Reader) error {
 	return o.eachRow(rows, func(row string) { o.expired[row]++ })
 }
 
-// Read adds the lines of a client that are of this source. A last line without its end,
-// as a client that was killed leaves it, does not count.
+// Read adds the lines of this source. An incomplete last line, as a killed client leaves
+// it, does not count.
 func (o *Oracle) Read(lines io.Reader) error {
 	in := bufio.NewReaderSize(lines, 1<<20)
 	for {
@@ -73,11 +72,11 @@ func (o *Oracle) Read(lines io.Reader) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("oracle: read what %s has sent: %w", o.source, err)
+			return fmt.Errorf("oracle: read the ledger of %s: %w", o.source, err)
 		}
 		var line Line
 		if err := json.Unmarshal(text, &line); err != nil {
-			return fmt.Errorf("oracle: read what %s has sent: %w", o.source, err)
+			return fmt.Errorf("oracle: read the ledger of %s: %w", o.source, err)
 		}
 		if line.Source != o.source {
 			continue
@@ -88,7 +87,6 @@ func (o *Oracle) Read(lines io.Reader) error {
 	}
 }
 
-// Add adds a record.
 func (o *Oracle) Add(line Line) error {
 	r, err := parse(line.Source, line.Record)
 	if err != nil || o.Forgotten[string(r.Value.ProcessInstanceKey)] {
@@ -100,7 +98,7 @@ func (o *Oracle) Add(line Line) error {
 		of = new(times)
 		o.rows[row] = of
 	}
-	had := *of // of this record, not of all rows that look so
+	had := *of // counts of this record alone, not of all equal rows
 	var content [32]byte
 	switch r.known {
 	case byContent:
@@ -118,7 +116,7 @@ func (o *Oracle) Add(line Line) error {
 	case line.Acked && had.must == 0:
 		of.must++
 		o.acked++
-		o.fold(r)
+		o.store(r)
 	case !line.Acked && had.may == 0:
 		o.unsure = append(o.unsure, unsure{row, bytes.Clone(line.Record)})
 	}
@@ -131,19 +129,19 @@ func (o *Oracle) Add(line Line) error {
 	return nil
 }
 
-// rowColumns tell one row of flow.records from another.
+// rowColumns are the compared columns of flow.records.
 var rowColumns = []string{"id", "partition_id", "position", "ts", "key", "record_type", "value_type", "intent", "bpmn_process_id", "process_instance_key"}
 
-// madeUp are ids of rows whose records have none.
+// madeUp matches generated ids, of rows whose records have none.
 var madeUp = regexp.MustCompile(`^h-[0-9a-f]{32}$`)
 
-// row is what the row of the record has in these columns.
+// row is the record's expected row in these columns.
 func (r *record) row() string {
 	return strings.Join([]string{string(r.ID), whole(r.PartitionID.n), whole(r.Position.n), number{r.ts, true}.time(), whole(r.Key.n),
 		string(r.RecordType), string(r.ValueType), string(r.Intent), string(r.Value.BpmnProcessID), string(r.Value.ProcessInstanceKey)}, "\t")
 }
 
-// contentOf is everything that a record says, whatever the order of its members.
+// contentOf is a hash of the record, independent of the order of its members.
 func contentOf(row string, raw []byte) ([32]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -155,14 +153,14 @@ func contentOf(row string, raw []byte) ([32]byte, error) {
 	return sha256.Sum256(append([]byte(row), sorted...)), err
 }
 
-// Acked is how many records were acknowledged.
+// Acked is the number of acknowledged records.
 func (o *Oracle) Acked() int64 { return o.acked }
 
-// Records is the table of rows, to be compared before all others, by CompareRecords.
+// Records is the table of rows, to be compared first, by CompareRecords.
 func (o *Oracle) Records() *Table { return newTable("records", len(rowColumns), rowColumns...) }
 
-// CompareRecords compares flow.records, without FINAL, as Records().Query reads it. From
-// then on it is known which of the records that were not acknowledged are stored.
+// CompareRecords compares flow.records, without FINAL, as Records().Query reads it. It
+// determines which unacknowledged records are stored.
 func (o *Oracle) CompareRecords(rows io.Reader) (Report, error) {
 	t := o.Records()
 	r := Report{Table: t.Name}
@@ -195,7 +193,7 @@ func (o *Oracle) CompareRecords(rows io.Reader) (Report, error) {
 	return r, o.settle()
 }
 
-// eachRow reads what tells rows apart.
+// eachRow reads rows without generated ids.
 func (o *Oracle) eachRow(rows io.Reader, do func(row string)) error {
 	return o.Records().each(rows, func(row string, _ []string) {
 		if id, rest, _ := strings.Cut(row, "\t"); madeUp.MatchString(id) {
@@ -205,7 +203,7 @@ func (o *Oracle) eachRow(rows io.Reader, do func(row string)) error {
 	})
 }
 
-// settle counts the records that were not acknowledged and are stored among the others.
+// settle adds the unacknowledged records that are stored.
 func (o *Oracle) settle() error {
 	if o.settled {
 		return nil
@@ -221,14 +219,14 @@ func (o *Oracle) settle() error {
 		if err != nil {
 			return err
 		}
-		o.fold(r)
+		o.store(r)
 	}
 	o.unsure = nil
 	return nil
 }
 
-// fold adds a record that is stored to counters and aggregates. It does so once.
-func (o *Oracle) fold(r *record) {
+// store adds a stored record to counters and aggregates.
+func (o *Oracle) store(r *record) {
 	minute := time.UnixMilli(r.ts).UTC().Truncate(time.Minute).Format(time.DateTime)
 	counter := strings.Join([]string{minute, string(r.ValueType), string(r.RecordType), string(r.Intent), string(r.Value.BpmnProcessID),
 		whole(r.version.n), string(r.Value.TenantID)}, "\t")
@@ -236,11 +234,11 @@ func (o *Oracle) fold(r *record) {
 	if o.expired[r.row()] > 0 {
 		o.gone[counter]++
 	}
-	o.folds.take(r)
+	o.aggregates.take(r)
 }
 
-// CompareCounters compares the counters. How far they are above and below is in
-// Strangers and Missing.
+// CompareCounters compares the counters. Strangers and Missing of the report are the
+// amounts by which they are too high and too low.
 func (o *Oracle) CompareCounters(rows io.Reader) (Report, error) {
 	t := o.counters()
 	r := Report{Table: t.Name}
@@ -278,7 +276,7 @@ func (o *Oracle) count(r *Report, t *Table, key string, got int64) {
 	r.name(Difference{o.source, t.Name, t.named(key), "records", whole(want), whole(got)})
 }
 
-// CountersQuery reads what CompareCounters compares.
+// CountersQuery is the query for CompareCounters.
 func (o *Oracle) CountersQuery(database string) string { return o.counters().Query(database, o.source) }
 
 func (o *Oracle) counters() *Table {
@@ -287,12 +285,12 @@ func (o *Oracle) counters() *Table {
 	return t
 }
 
-// Aggregates are the views of all aggregate tables. Where records were forgotten or have
-// expired, how many a source has sent is no question to them.
+// Aggregates are the views of all aggregate tables. v_sources is left out after forgetting
+// or expiry, because it counts all records of a source.
 func (o *Oracle) Aggregates() []*Table {
-	all := o.folds.tables()
+	all := o.aggregates.tables()
 	if len(o.Forgotten)+len(o.expired) == 0 {
-		all = append(all, o.folds.sources())
+		all = append(all, o.aggregates.sources())
 	}
 	return all
 }

@@ -67,17 +67,17 @@ func TestRows(t *testing.T) {
 	}{
 		{"all is well, whatever was sent again", []oracle.Line{line(true, first), line(true, first), line(false, first), line(true, second)}, row(1, "JOB", "CREATED") + row(2, "JOB", "FAILED"), nil},
 		{"a row is missing", []oracle.Line{line(true, first), line(true, second)}, row(2, "JOB", "FAILED"),
-			[]string{"missing 1 doubled 0 strangers 0 wrong 0", "records of a: id 1-1, partition_id 1, position 1, ts 2025-11-21 04:40:00.001, key 9, record_type EVENT, value_type JOB, intent CREATED, bpmn_process_id p, process_instance_key 7: the row is there 0 times, want 1"}},
+			[]string{"missing 1 doubled 0 strangers 0 wrong 0", "records of a: id 1-1, partition_id 1, position 1, ts 2025-11-21 04:40:00.001, key 9, record_type EVENT, value_type JOB, intent CREATED, bpmn_process_id p, process_instance_key 7: 0 rows, want 1"}},
 		{"a row is there twice", []oracle.Line{line(true, first)}, row(1, "JOB", "CREATED") + row(1, "JOB", "CREATED"),
-			[]string{"missing 0 doubled 1 strangers 0 wrong 0", "records of a: id 1-1, partition_id 1, position 1, ts 2025-11-21 04:40:00.001, key 9, record_type EVENT, value_type JOB, intent CREATED, bpmn_process_id p, process_instance_key 7: the row is there 2 times, want 1"}},
+			[]string{"missing 0 doubled 1 strangers 0 wrong 0", "records of a: id 1-1, partition_id 1, position 1, ts 2025-11-21 04:40:00.001, key 9, record_type EVENT, value_type JOB, intent CREATED, bpmn_process_id p, process_instance_key 7: 2 rows, want 1"}},
 		{"a row was never sent", nil, row(3, "JOB", "CREATED"),
-			[]string{"missing 0 doubled 0 strangers 1 wrong 0", "records of a: id 1-3, partition_id 1, position 3, ts 2025-11-21 04:40:00.003, key 9, record_type EVENT, value_type JOB, intent CREATED, bpmn_process_id p, process_instance_key 7: the row is there 1 times, want 0"}},
+			[]string{"missing 0 doubled 0 strangers 1 wrong 0", "records of a: id 1-3, partition_id 1, position 3, ts 2025-11-21 04:40:00.003, key 9, record_type EVENT, value_type JOB, intent CREATED, bpmn_process_id p, process_instance_key 7: 1 rows, want 0"}},
 		{"what was not acknowledged may be there or not", []oracle.Line{line(false, first), line(false, second)}, row(2, "JOB", "FAILED"), nil},
 		{"and not twice", []oracle.Line{line(false, second)}, row(2, "JOB", "FAILED") + row(2, "JOB", "FAILED"),
-			[]string{"missing 0 doubled 1 strangers 0 wrong 0", "records of a: id 1-2, partition_id 1, position 2, ts 2025-11-21 04:40:00.002, key 9, record_type EVENT, value_type JOB, intent FAILED, bpmn_process_id p, process_instance_key 7: the row is there 2 times, want 1"}},
+			[]string{"missing 0 doubled 1 strangers 0 wrong 0", "records of a: id 1-2, partition_id 1, position 2, ts 2025-11-21 04:40:00.002, key 9, record_type EVENT, value_type JOB, intent FAILED, bpmn_process_id p, process_instance_key 7: 2 rows, want 1"}},
 		{"records without identity are as many as were sent", []oracle.Line{line(true, nameless), line(true, nameless)}, namelessRow + namelessRow, nil},
 		{"and no fewer", []oracle.Line{line(true, nameless), line(true, nameless)}, namelessRow,
-			[]string{"missing 1 doubled 0 strangers 0 wrong 0", "records of a: partition_id 0, position 0, ts 1970-01-01 00:00:00.000, key 0, intent x: the row is there 1 times, want 2"}},
+			[]string{"missing 1 doubled 0 strangers 0 wrong 0", "records of a: partition_id 0, position 0, ts 1970-01-01 00:00:00.000, key 0, intent x: 1 rows, want 2"}},
 		{"one id with one content is one record, and with two is two", []oracle.Line{line(true, note), line(true, note), line(true, other), line(false, other)}, noteRow + noteRow, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,8 +157,8 @@ func TestCountersAndAggregates(t *testing.T) {
 		"the aggregates are right":             {job, nil},
 		"a column is wrong":                    {strings.Replace(job, "FAILED", "TIMED_OUT", 1), []string{"missing 0 doubled 0 strangers 0 wrong 1", `v_jobs of a: process_instance_key 7, key 9: state is "TIMED_OUT", want "FAILED"`}},
 		"two columns are wrong, one is named":  {strings.Replace(job, "\t2\t2\t", "\t0\t1\t", 1), []string{"missing 0 doubled 0 strangers 0 wrong 1", `v_jobs of a: process_instance_key 7, key 9: retries is "0", want "2"`}},
-		"a row is missing, another is strange": {strings.Replace(job, "\t9\t", "\t8\t", 1), []string{"missing 1 doubled 0 strangers 1 wrong 0", "v_jobs of a: process_instance_key 7, key 8: the row is there 1 times, want 0", "v_jobs of a: process_instance_key 7, key 9: the row is there 0 times, want 1"}},
-		"a row is there twice":                 {job + job, []string{"missing 0 doubled 1 strangers 0 wrong 0", "v_jobs of a: process_instance_key 7, key 9: the row is there 2 times, want 1"}},
+		"a row is missing, another is strange": {strings.Replace(job, "\t9\t", "\t8\t", 1), []string{"missing 1 doubled 0 strangers 1 wrong 0", "v_jobs of a: process_instance_key 7, key 8: 1 rows, want 0", "v_jobs of a: process_instance_key 7, key 9: the row is there 0 times, want 1"}},
+		"a row is there twice":                 {job + job, []string{"missing 0 doubled 1 strangers 0 wrong 0", "v_jobs of a: process_instance_key 7, key 9: 2 rows, want 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, table := range stored().Aggregates() {

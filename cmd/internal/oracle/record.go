@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// record is a workflow record as it was posted, each member read as the API says.
+// record is a posted workflow record, its members read as the API documents.
 type record struct {
 	ID          text   `json:"id"`
 	PartitionID number `json:"partitionId"`
@@ -28,7 +28,7 @@ type record struct {
 	ts       int64  // ms since 1970, 0 when it has none between 2000 and 2099
 	version  number // of the process: processDefinitionVersion, or version
 	element  string // elementId, or targetElementId
-	position int64  // its own, or the one that its id tells
+	position int64  // its own, or that in its id
 }
 
 // value holds the members of a record's value that tables have columns for.
@@ -80,16 +80,16 @@ type value struct {
 	Jobs                     json.RawMessage `json:"jobs"`
 }
 
-// identity is by what a record is known (docs/identity.md).
+// identity is how a record is identified (docs/identity.md).
 type identity int
 
 const (
-	byPosition identity = iota // partition, position, and what it is
-	byContent                  // its id, with everything it says
-	byRequest                  // neither: each is a record of its own
+	byPosition identity = iota // partition and position
+	byContent                  // id and content
+	byRequest                  // neither: its request and index
 )
 
-// Timestamps outside of these bounds are none.
+// Timestamps outside of these bounds count as missing.
 var (
 	earliest = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	end      = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
@@ -98,7 +98,7 @@ var (
 func parse(source string, raw []byte) (*record, error) {
 	r := &record{source: source}
 	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, fmt.Errorf("oracle: a record that was posted is not one: %w", err)
+		return nil, fmt.Errorf("oracle: parse a posted record: %w", err)
 	}
 	if t := r.Timestamp.n; r.Timestamp.known && earliest <= t && t < end {
 		r.ts = t
@@ -120,8 +120,8 @@ func parse(source string, raw []byte) (*record, error) {
 	return r, nil
 }
 
-// fromID completes partition and position by an id such as 1-7554, which tells them where
-// they are missing, or the id by them.
+// fromID derives missing partition and position from an id such as 1-7554, or a missing id
+// from them.
 func (r *record) fromID() {
 	first, second, _ := strings.Cut(string(r.ID), "-")
 	partition, err := strconv.ParseInt(first, 10, 64)
@@ -152,7 +152,7 @@ func (r *record) is(valueType string, intents ...string) bool {
 	return len(intents) == 0
 }
 
-// ofStart tells whether the record is of a timer of a start event, which no instance has.
+// ofStart reports whether the record is of a start event's timer, which has no instance.
 func (r *record) ofStart() bool {
 	return r.is("TIMER") && r.Value.ElementInstanceKey == number{-1, true}
 }
@@ -160,8 +160,7 @@ func (r *record) ofStart() bool {
 // at is the time of the record, if it has one.
 func (r *record) at() number { return number{r.ts, r.ts > 0} }
 
-// text is a member that holds a text. A number is kept as it is written; null and
-// anything else is empty.
+// text is a string member. A number is kept as written; null and anything else is empty.
 type text string
 
 func (t *text) UnmarshalJSON(b []byte) error {
@@ -180,8 +179,8 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// number is a member that holds a whole number, also one in a text; it is not known where
-// it is missing, null, or anything else.
+// number is an integer member, also as a string; unknown if missing, null, or anything
+// else.
 type number struct {
 	n     int64
 	known bool
@@ -203,7 +202,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// least and most keep the lesser and the greater of two numbers, whichever is known.
+// least and most keep the lesser and the greater number; an unknown one never counts.
 func (n *number) least(o number) {
 	if o.known && (!n.known || o.n < n.n) {
 		*n = o
@@ -216,7 +215,7 @@ func (n *number) most(o number) {
 	}
 }
 
-// moment is a member that holds a time: ms since 1970, or a text of ISO 8601.
+// moment is a time member: ms since 1970, or ISO 8601.
 type moment struct{ number }
 
 func (m *moment) UnmarshalJSON(b []byte) error {
@@ -227,7 +226,7 @@ func (m *moment) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// date reads a time of ISO 8601; without an offset it is UTC.
+// date parses ISO 8601; without an offset it is UTC.
 func date(s string) number {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"} {
 		if t, err := time.Parse(layout, s); err == nil {

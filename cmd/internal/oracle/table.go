@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Table is what one table or view must answer of one source.
+// Table is the expected content of one table or view, for one source.
 type Table struct {
 	Name    string   // in the database
 	Columns []string // those of the key first
-	keys    int      // how many of them are the key
-	from    string   // how it is read: what stands for its columns, if they are not read as they are
+	keys    int      // number of key columns
+	from    string   // SELECT expressions, if not Columns
 	rows    map[string][]string
 }
 
@@ -22,7 +22,7 @@ func newTable(name string, keys int, columns ...string) *Table {
 	return &Table{Name: name, Columns: columns, keys: keys, rows: map[string][]string{}}
 }
 
-// put adds a row. A key that is there already is a mistake of the oracle's own.
+// put adds a row. A duplicate key is a bug of the oracle.
 func (t *Table) put(cells ...string) {
 	if len(cells) != len(t.Columns) {
 		panic(fmt.Sprintf("oracle: %d cells for the %d columns of %s", len(cells), len(t.Columns), t.Name))
@@ -34,8 +34,7 @@ func (t *Table) put(cells ...string) {
 	t.rows[key] = cells[t.keys:]
 }
 
-// Query reads the rows of a source, for Compare: the columns in order, as TabSeparated.
-// Elements of a set have no order of their own, so they are sorted.
+// Query is the query for Compare, in TabSeparated. Arrays of sets are sorted.
 func (t *Table) Query(database, source string) string {
 	columns := make([]string, len(t.Columns))
 	for i, name := range t.Columns {
@@ -56,40 +55,40 @@ func (t *Table) Query(database, source string) string {
 	return text + " FORMAT TabSeparated"
 }
 
-// Difference is one way in which a table is not what the records make.
+// Difference is a row or a cell that differs from the expected one.
 type Difference struct {
 	Source, Table string
-	Key           string // the cells of the key, each with its name
-	Column        string // empty when the row as a whole is wrong
-	Want, Got     string // cells, or how often the row is there
+	Key           string // names and cells of the key
+	Column        string // empty when the number of rows differs
+	Want, Got     string // cells, or numbers of rows
 }
 
 func (d Difference) String() string {
 	where := fmt.Sprintf("%s of %s: %s", d.Table, d.Source, d.Key)
 	if d.Column == "" {
-		return fmt.Sprintf("%s: the row is there %s times, want %s", where, d.Got, d.Want)
+		return fmt.Sprintf("%s: %s rows, want %s", where, d.Got, d.Want)
 	}
 	return fmt.Sprintf("%s: %s is %q, want %q", where, d.Column, d.Got, d.Want)
 }
 
-// maxNamed bounds the differences of one table that are named.
+// maxNamed bounds the named differences of one table.
 const maxNamed = 20
 
-// Report is what a comparison has found.
+// Report is the result of a comparison.
 type Report struct {
 	Table       string
-	Rows        int64        // that the table has
+	Rows        int64        // of the table
 	Missing     int64        // keys without a row
 	Doubled     int64        // rows beyond the first of their key
-	Strangers   int64        // rows that follow from no record
-	Wrong       int64        // rows of which a column is wrong
-	Differences []Difference // the first of them in the order of their keys, each with its first wrong column
+	Strangers   int64        // rows of no record
+	Wrong       int64        // rows with a wrong column
+	Differences []Difference // the first ones by key, each with its first wrong column
 }
 
-// OK tells whether the table holds exactly what it must.
+// OK reports whether the table has exactly the expected rows.
 func (r Report) OK() bool { return r.Missing+r.Doubled+r.Strangers+r.Wrong == 0 }
 
-// name keeps the first differences by their keys.
+// name keeps the first differences by key.
 func (r *Report) name(d Difference) {
 	at, _ := slices.BinarySearchFunc(r.Differences, d, func(a, b Difference) int { return strings.Compare(a.Key, b.Key) })
 	if at < maxNamed {
@@ -109,7 +108,7 @@ func (t *Table) named(key string) string {
 	return strings.Join(all, ", ")
 }
 
-// Compare compares rows as Query reads them with what they must be.
+// Compare compares the rows of Query with the expected ones.
 func (t *Table) Compare(source string, rows io.Reader) (Report, error) {
 	r := Report{Table: t.Name}
 	seen := make(map[string]int64, len(t.rows))
@@ -143,7 +142,7 @@ func (t *Table) Compare(source string, rows io.Reader) (Report, error) {
 	return r, err
 }
 
-// each reads rows: their key, and the other cells.
+// each reads rows as keys and other cells.
 func (t *Table) each(rows io.Reader, do func(key string, cells []string)) error {
 	in := bufio.NewReaderSize(rows, 1<<20)
 	for {

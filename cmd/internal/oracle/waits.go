@@ -7,16 +7,16 @@ import (
 	"regexp"
 )
 
-// waiting is a timer, the subscription of an element to a message, or a message:
-// v_timers, v_message_waits, v_messages.
+// waiting is a timer, an element's message subscription, or a message: v_timers,
+// v_message_waits, v_messages.
 type waiting struct {
 	tenant, process, elementID, name, correlation string
 	definition, elementInstance, due              number
 	migrated                                      last
-	stage                                         int // 1 waiting, 2 it happened, 3 it is over
+	stage                                         int // 1 waiting, 2 triggered, 3 ended
 	correlations                                  int64
-	stays                                         bool   // a message does not end it
-	started                                       string // instance, by a timer of a start event
+	stays                                         bool   // non-interrupting: survives a message
+	started                                       string // instance that a start event's timer started
 	createdAt, firstAt, happenedAt, endedAt       number
 }
 
@@ -33,7 +33,7 @@ func (w *waiting) take(r *record) {
 	if r.is("TIMER") {
 		due = number{}
 		if v.DueDate != nil {
-			_ = due.UnmarshalJSON(v.DueDate) // it never fails
+			_ = due.UnmarshalJSON(v.DueDate) // never fails
 		}
 	}
 	w.due.most(due)
@@ -73,13 +73,13 @@ func (w *waiting) subscription() string {
 	return "DELETED"
 }
 
-// dueAt is a time that may be a placeholder.
+// dueAt is the cell of a time; the placeholder 0 or less is null.
 func dueAt(n number) string {
 	n.known = n.known && n.n > 0
 	return n.time()
 }
 
-func (f *folds) waitTables() (timers, subscriptions, messages *Table) {
+func (f *aggregates) waitTables() (timers, subscriptions, messages *Table) {
 	timers = newTable("v_timers", 2, "process_instance_key", "key", "tenant_id", "process_definition_key", "element_id", "element_instance_key", "state",
 		"due_at", "created_at", "triggered_at", "canceled_at", "started_process_instance_key")
 	subscriptions = newTable("v_message_waits", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "element_id", "element_instance_key",
@@ -131,7 +131,7 @@ func (s *signal) take(r *record) {
 	}
 }
 
-func (f *folds) signalTable() *Table {
+func (f *aggregates) signalTable() *Table {
 	t := newTable("v_signals", 2, "key", "kind", "tenant_id", "signal_name", "bpmn_process_id", "process_definition_key", "element_id",
 		"element_instance_key", "state", "broadcast_at", "created_at", "deleted_at")
 	for of, s := range f.signals {
@@ -175,7 +175,7 @@ func (d *decision) take(r *record) {
 	d.evaluatedAt.most(r.at())
 }
 
-func (f *folds) decisionTable() *Table {
+func (f *aggregates) decisionTable() *Table {
 	t := newTable("v_decisions", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "process_definition_key", "element_id", "element_instance_key",
 		"decision_id", "decision_name", "decision_version", "decision_key", "requirements_id", "state", "output", "failed_decision_id", "failure", "evaluated_at")
 	for of, d := range f.decisions {
@@ -215,7 +215,7 @@ func (d *definition) take(r *record) {
 // processName finds the name of the process in a diagram.
 var processName = regexp.MustCompile(`<(?:\w+:)?process\s[^>]*?\bname="([^"]*)"`)
 
-func (f *folds) definitionTable() *Table {
+func (f *aggregates) definitionTable() *Table {
 	t := newTable("v_process_definitions", 1, "process_definition_key", "tenant_id", "bpmn_process_id", "version", "name", "resource_name", "xml",
 		"deployed_at", "deleted_at")
 	for key, d := range f.definitions {

@@ -31,7 +31,7 @@ func (i *incident) take(r *record) {
 	}
 }
 
-func (f *folds) incidentTable() *Table {
+func (f *aggregates) incidentTable() *Table {
 	t := newTable("v_incidents", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "element_id", "element_instance_key", "job_key",
 		"error_type", "error_message", "created_at", "resolved_at", "open", "resolution_ms")
 	for of, i := range f.incidents {
@@ -68,7 +68,7 @@ func (x *variable) take(r *record) {
 	}
 }
 
-func (f *folds) variableTable() *Table {
+func (f *aggregates) variableTable() *Table {
 	t := newTable("v_variables", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "scope_key", "name", "first_value", "value",
 		"created_at", "updated_at", "changes")
 	for of, x := range f.variables {
@@ -121,7 +121,7 @@ func (u *userTask) take(r *record) {
 	}
 }
 
-func (f *folds) taskTable() *Table {
+func (f *aggregates) taskTable() *Table {
 	t := newTable("v_user_tasks", 2, "process_instance_key", "key", "tenant_id", "bpmn_process_id", "version", "element_id", "element_instance_key",
 		"assignee", "candidate_groups", "due_at", "state", "created_at", "assigned_at", "completed_at", "canceled_at", "waiting_ms", "handling_ms", "duration_ms")
 	for of, u := range f.tasks {

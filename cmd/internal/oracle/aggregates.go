@@ -1,8 +1,7 @@
 package oracle
 
-// folds are the aggregates of one source. Each is made of what single records say, so
-// their order does not matter.
-type folds struct {
+// aggregates are those of one source. They do not depend on the order of records.
+type aggregates struct {
 	instances   map[string]*instance
 	elements    map[inInstance]*element
 	jobs        map[inInstance]*job
@@ -16,27 +15,27 @@ type folds struct {
 	partitions  map[int64]*partition
 }
 
-// inInstance is a thing of a process instance, known by its key.
+// inInstance is the key of an entity of a process instance.
 type inInstance struct {
 	instance string
 	key      int64
 }
 
-// wait is a thing of one of several value types.
+// wait is the key of an entity of one of several value types.
 type wait struct {
 	valueType string
 	inInstance
 }
 
-func newFolds() *folds {
-	return &folds{
+func newAggregates() *aggregates {
+	return &aggregates{
 		instances: map[string]*instance{}, elements: map[inInstance]*element{}, jobs: map[inInstance]*job{}, incidents: map[inInstance]*incident{},
 		variables: map[inInstance]*variable{}, tasks: map[inInstance]*userTask{}, waits: map[wait]*waiting{}, signals: map[wait]*signal{},
 		decisions: map[inInstance]*decision{}, definitions: map[int64]*definition{}, partitions: map[int64]*partition{},
 	}
 }
 
-// at gives what is known by a key, made when it is missing.
+// at is the value of a key, created when missing.
 func at[K comparable, V any](all map[K]*V, key K) *V {
 	v := all[key]
 	if v == nil {
@@ -46,8 +45,8 @@ func at[K comparable, V any](all map[K]*V, key K) *V {
 	return v
 }
 
-// greatest keeps the greater text: of the records of a thing some lack it, and the others
-// agree unless it was migrated.
+// greatest keeps the greater text: some records of an entity lack it, and the others agree
+// unless it was migrated.
 func greatest(s *string, o text) {
 	if string(o) > *s {
 		*s = string(o)
@@ -55,7 +54,7 @@ func greatest(s *string, o text) {
 }
 
 // take adds a stored record.
-func (f *folds) take(r *record) {
+func (f *aggregates) take(r *record) {
 	f.takePartition(r)
 	if r.RecordType != "EVENT" {
 		return
@@ -103,10 +102,10 @@ func (f *folds) take(r *record) {
 	}
 }
 
-// aboutInstance tells the key of an instance from what stands for none.
+// aboutInstance reports whether key is an instance's, not a placeholder.
 func aboutInstance(key string) bool { return key != "" && key != "-1" && key != "0" }
 
-func (f *folds) tables() []*Table {
+func (f *aggregates) tables() []*Table {
 	elements, active := f.elementTables()
 	timers, subscriptions, messages := f.waitTables()
 	below, called := f.callTables()
@@ -117,15 +116,14 @@ func (f *folds) tables() []*Table {
 	}
 }
 
-// partition is what a source has sent of one partition; 0 of records that are not known
-// by a position.
+// partition aggregates the records of one partition; 0 those not identified by position.
 type partition struct {
 	records           int64
 	firstTS, lastTS   number
 	newest, positions number // day of ms, and the highest position of it
 }
 
-func (f *folds) takePartition(r *record) {
+func (f *aggregates) takePartition(r *record) {
 	id := int64(0)
 	if r.known == byPosition {
 		id = r.PartitionID.n
@@ -147,7 +145,7 @@ func (f *folds) takePartition(r *record) {
 	}
 }
 
-func (f *folds) sources() *Table {
+func (f *aggregates) sources() *Table {
 	t := newTable("v_sources", 1, "partition_id", "records", "last_position", "first_ts", "last_ts")
 	for id, p := range f.partitions {
 		t.put(whole(id), whole(p.records), p.positions.cell(), p.firstTS.time(), p.lastTS.time())
