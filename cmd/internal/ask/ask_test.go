@@ -112,13 +112,13 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]ask.Config{
-		"no question duration: sluice ask lists all":                                                                          {Question: "duration"},
+		"no question duration: sluice ask lists all": {Question: "duration"},
 		"funnel needs first (element id, such as order_placed) and second (element id, such as ship): give each with --set name=value": {Question: "funnel"},
 		"funnel needs second (":                               {Question: "funnel", Values: map[string]string{"first": "a"}},
 		"usage has no parameter process: it has none":         {Question: "usage", Values: map[string]string{"process": "p"}},
 		"stuck has no parameter from: it has now, quiet=3600": {Question: "stuck", Values: map[string]string{"from": "2026-01-01"}},
 		"unknown format xml":                                  {Format: "xml"},
-		"--clickhouse-http: not an address":                   {Question: "durations", ClickHouse: "user:secret@"},
+		"--clickhouse-http is not an address":                 {Question: "durations", ClickHouse: "user:secret@"},
 	} {
 		cfg.To = io.Discard
 		if err := ask.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

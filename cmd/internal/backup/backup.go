@@ -1,27 +1,27 @@
-// Package backup copies a running installation to a folder, and makes a new one of it.
+// Package backup copies a running installation to a folder, and restores it.
 //
-// A backup is of one moment. Posts are accepted all the time.
+// A backup is a consistent snapshot, taken while posts are accepted.
 //
-//	wait     until no source is being moved and nothing is being forgotten
-//	hold     changes and the lanes stand still, between two blocks, without a claim, while ClickHouse is
-//	         frozen (a second table beside each, of the same files), users and
-//	         dataset fields are copied, and the lane states are read
-//	streams  dead letters, their notes, then the lanes, which are not purged meanwhile
-//	tables   from the frozen ones, which are dropped then
+//	wait     until no move of a source and no forget is in progress
+//	hold     lanes and changes pause between two blocks, without a claim, while ClickHouse is frozen
+//	         (a second table beside each, of the same files), users and dataset fields
+//	         are copied, and the lane states are read
+//	streams  copy dead letters, their notes, then the lanes, which are not purged meanwhile
+//	tables   copy and drop the frozen ones
 //
-// A restored installation begins where the lanes were held, reads the messages that its
-// lanes have behind that, and stores them once, like any ingester that takes a lane over.
-// Records that were posted later are sent again by their sources; the manifest says
-// from which position.
+// A restored installation resumes at the held checkpoints, and stores the later messages
+// of its lanes once, like any ingester after a takeover. Sources resend records posted
+// after the backup, from the positions in the manifest.
 //
-// Every file has its checksum and is read again as soon as it is written. An interrupted
-// backup resumes behind the last whole file; before the hold is over it begins anew.
+// Every file has a checksum and is read back after it is written. An interrupted backup
+// resumes after the last complete file; interrupted before the end of the hold, it starts
+// over.
 //
-//	backup.go    a backup from its beginning to its end
-//	hold.go      all that it needs of the lanes
-//	streams.go   JetStream's snapshots
-//	manifest.go  what a backup holds
-//	restore.go   the way back
+//	backup.go    a backup from start to end
+//	hold.go      holding, checking, and pinning the lanes
+//	streams.go   JetStream snapshots
+//	manifest.go  the contents of a backup
+//	restore.go   the restore
 package backup
 
 import (
@@ -53,14 +53,13 @@ import (
 	"sluice/pkg/warehouse/native"
 )
 
-// Config says how.
 type Config struct {
 	Folder    string
-	Hold      time.Duration // how long the lanes stand still if the backup dies; default 1 min
-	Wait      time.Duration // for moves and for forgetting; default 10 min
+	Hold      time.Duration // maximum pause of the lanes if the backup dies; default 1 min
+	Wait      time.Duration // for moves and forgets in progress; default 10 min
 	Keep      time.Duration // how long the lanes are not purged if the backup dies; default 15 min
-	Secrets   []string      // files to copy too, of SecretsOf
-	SecretsOf string        // folder
+	Secrets   []string      // files of the folder SecretsOf to copy
+	SecretsOf string
 
 	Progress func(done, total uint64) // rows and messages; default none
 	Log      *slog.Logger
@@ -77,9 +76,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// overlap is how much of what came last a source is asked to send again, although the
-// backup has it: of requests that are sent at the same time an earlier one may come in
-// after a later one.
+// overlap is the time span of the last backed-up records that sources resend: of
+// concurrent requests, the earlier may arrive after the later.
 const overlap = time.Minute
 
 // backup is one run.
@@ -95,8 +93,8 @@ type backup struct {
 	total     uint64
 }
 
-// Run makes a backup, or resumes one. The connection is that of the operator, as
-// that of s: only it may copy streams.
+// Run makes a backup, or resumes one. nc and s must be connected as the operator: only it
+// may copy streams.
 func Run(ctx context.Context, s *stream.Stream, nc *nats.Conn, db *warehouse.DB, cfg Config) (*Manifest, error) {
 	b := &backup{cfg: cfg.withDefaults(), stream: s, positions: stream.NewLaneStates(s), nc: nc, db: db}
 	if err := b.open(); err != nil {
@@ -121,7 +119,7 @@ func Run(ctx context.Context, s *stream.Stream, nc *nats.Conn, db *warehouse.DB,
 	return b.m, b.release(ctx)
 }
 
-// copy is all that comes after the hold.
+// copy is the part after the hold.
 func (b *backup) copy(ctx context.Context) error {
 	for _, l := range b.stream.Lanes() {
 		b.total += l.Messages
@@ -165,23 +163,23 @@ func (b *backup) copy(ctx context.Context) error {
 	return b.m.save(b.cfg.Folder)
 }
 
-// release lets the lanes be purged, and drops the frozen tables.
+// release unpins the lanes, and drops the frozen tables.
 func (b *backup) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return errors.Join(b.unpin(ctx), b.db.Unfreeze(ctx, b.m.Tables))
 }
 
-// open reads the manifest of a backup that was begun, or begins one in an empty folder.
+// open reads the manifest of an interrupted backup, or starts one in an empty folder.
 func (b *backup) open() error {
 	folder := b.cfg.Folder
 	m, err := Open(folder)
 	switch {
 	case err == nil && m.Complete():
-		return fmt.Errorf("%s holds a backup of %s, which is complete: choose another folder", folder, m.Begun.Format(time.RFC3339))
+		return fmt.Errorf("%s holds a complete backup of %s: choose another folder", folder, m.Begun.Format(time.RFC3339))
 	case err == nil:
 		if m.Database != b.db.Database() {
-			return fmt.Errorf("the backup in %s is of database %s, not of %s", folder, m.Database, b.db.Database())
+			return fmt.Errorf("the backup in %s is of database %s, not of %s: choose another folder", folder, m.Database, b.db.Database())
 		}
 		b.m = m
 		return nil
@@ -196,13 +194,13 @@ func (b *backup) open() error {
 		return err
 	}
 	if i := slices.IndexFunc(there, func(e fs.DirEntry) bool { return e.Name() != manifestName+".part" }); i >= 0 {
-		return fmt.Errorf("%s is not empty, and holds no backup: there is %s", folder, there[i].Name())
+		return fmt.Errorf("%s holds %s, but no backup: choose an empty or missing folder", folder, there[i].Name())
 	}
 	b.m = &Manifest{Format: Format, ID: strings.ToLower(rand.Text()[:16]), Database: b.db.Database(), Begun: time.Now().UTC()}
 	return b.m.save(folder)
 }
 
-// freeze makes the moment: what of it cannot be copied later is copied in it.
+// freeze fixes the moment of the backup, and copies what cannot be copied later.
 func (b *backup) freeze(ctx context.Context) error {
 	m := b.m
 	if err := b.waitQuiet(ctx); err != nil {
@@ -221,7 +219,7 @@ func (b *backup) freeze(ctx context.Context) error {
 	if m.Expired, err = expiry.Line(ctx, b.stream, b.db); err != nil {
 		return err
 	}
-	const tries = 5 // one, unless a lane has moved although it was held
+	const tries = 5 // one suffices unless a lane moved although it was held
 	for range tries {
 		if err := b.db.MakeFreezable(ctx, m.Tables); err != nil {
 			return err
@@ -245,10 +243,10 @@ func (b *backup) freeze(ctx context.Context) error {
 		m.Lanes = lanes
 		return m.save(b.cfg.Folder)
 	}
-	return fmt.Errorf("in %d attempts the lanes moved while they were held: does every ingester run this version?", tries)
+	return fmt.Errorf("the lanes moved while they were held, in %d attempts: check that every ingester runs this version", tries)
 }
 
-// waitQuiet waits until no source is being moved and nothing is being forgotten.
+// waitQuiet waits until no move and no forget is in progress.
 func (b *backup) waitQuiet(ctx context.Context) error {
 	deadline := time.Now().Add(b.cfg.Wait)
 	for {
@@ -259,7 +257,7 @@ func (b *backup) waitQuiet(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return err
 		}
-		b.cfg.Log.Info("the backup waits", "for", err)
+		b.cfg.Log.Info("backup: waiting", "for", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -268,11 +266,11 @@ func (b *backup) waitQuiet(ctx context.Context) error {
 	}
 }
 
-// errBusy says that an operator is changing something.
+// errBusy: a move or a forget is in progress.
 var errBusy = errors.New("not finished")
 
-// quiet returns the sources, and which instances are forgotten; errBusy while a source is
-// being moved, or something is being forgotten.
+// quiet returns the sources and the orders to forget instances; errBusy while a move or a
+// forget is in progress.
 func (b *backup) quiet(ctx context.Context) ([]stream.Source, []flow.Forget, error) {
 	if err := b.stream.Refresh(ctx); err != nil {
 		return nil, nil, err
@@ -280,7 +278,7 @@ func (b *backup) quiet(ctx context.Context) ([]stream.Source, []flow.Forget, err
 	sources := b.stream.Sources()
 	for _, s := range sources {
 		if len(s.Move) > 0 {
-			return nil, nil, fmt.Errorf("the move of source %q to other lanes is %w: finish it, or take it back with sluice lanes spread --stay", s.Name, errBusy)
+			return nil, nil, fmt.Errorf("the move of source %q to other lanes is %w: finish it, or undo it with sluice lanes spread --stay", s.Name, errBusy)
 		}
 	}
 	orders, err := b.stream.Forgets(ctx)
@@ -293,14 +291,13 @@ func (b *backup) quiet(ctx context.Context) ([]stream.Source, []flow.Forget, err
 	}
 	for _, order := range orders {
 		if !slices.ContainsFunc(receipts, func(r warehouse.Receipt) bool { return r.ID == order.ID && r.Done }) {
-			return nil, nil, fmt.Errorf("forgetting (receipt %s) is %w: run sluice forget again", order.ID, errBusy)
+			return nil, nil, fmt.Errorf("forget order %s is %w: run sluice forget to finish it", order.ID, errBusy)
 		}
 	}
 	return sources, orders, nil
 }
 
-// unchanged fails when something happened since the hold that does not fit what is
-// copied later.
+// unchanged fails when a change since the hold makes later copies inconsistent with it.
 func (b *backup) unchanged(ctx context.Context) error {
 	if frozen, err := b.db.Frozen(ctx, b.m.Tables); err != nil || !frozen {
 		return cmp.Or(err, errors.New("its frozen tables were dropped, by another backup or by hand"))
@@ -310,11 +307,11 @@ func (b *backup) unchanged(ctx context.Context) error {
 		return err
 	}
 	if len(orders) != len(b.m.Forgets) {
-		return errors.New("records were forgotten since it began, and may be in it")
+		return errors.New("instances were forgotten since it began, and may be in it")
 	}
 	for _, s := range b.m.Sources {
 		i := slices.IndexFunc(sources, func(one stream.Source) bool { return one.Name == s.Name })
-		if i < 0 || sources[i].Revision != s.Revision { // also when it is back by now
+		if i < 0 || sources[i].Revision != s.Revision { // also after a move back
 			return fmt.Errorf("source %q was moved to other lanes since it began", s.Name)
 		}
 	}
@@ -326,7 +323,7 @@ func (b *backup) moved(n uint64) {
 	b.cfg.Progress(b.done, max(b.total, b.done))
 }
 
-// table copies a file of a table, unless that is done.
+// table copies a file of a table, unless the manifest has it.
 func (b *backup) table(ctx context.Context, t warehouse.DumpTable, d warehouse.DumpFile) error {
 	f := File{Path: filepath.Join("tables", t.Name, d.Name+".native.zst"), Table: t.Name, Name: d.Name}
 	if b.m.file(f.Path) != nil {
@@ -348,7 +345,6 @@ func (b *backup) table(ctx context.Context, t warehouse.DumpTable, d warehouse.D
 	})
 }
 
-// secrets copies files of the data folder, if that is wanted.
 func (b *backup) secrets() error {
 	for _, name := range b.cfg.Secrets {
 		f := File{Path: filepath.Join("secrets", name), Secret: true}
@@ -369,11 +365,11 @@ func (b *backup) secrets() error {
 	return nil
 }
 
-// saveEvery bounds how much of a backup is done again after a crash: whole files that
-// the manifest does not name yet are written again.
+// saveEvery bounds the work that is repeated after a crash: complete files that the
+// manifest does not name yet are written again.
 const saveEvery = time.Second
 
-// write makes a file, reads it again, also as read wants, and notes it in the manifest.
+// write writes a file, verifies its checksum and by read, and adds it to the manifest.
 func (b *backup) write(f *File, fill func(io.Writer) error, read func(path string) error) error {
 	path := filepath.Join(b.cfg.Folder, f.Path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -398,7 +394,7 @@ func (b *backup) write(f *File, fill func(io.Writer) error, read func(path strin
 		err = read(path + ".part")
 	}
 	if err != nil {
-		return fmt.Errorf("read back what was written: %w", err)
+		return fmt.Errorf("verify the written file: %w", err)
 	}
 	if err := os.Rename(path+".part", path); err != nil {
 		return err
@@ -407,14 +403,13 @@ func (b *backup) write(f *File, fill func(io.Writer) error, read func(path strin
 		return err
 	}
 	b.m.Files = append(b.m.Files, *f)
-	if len(b.m.Lanes) == 0 || time.Since(b.saved) < saveEvery { // before the hold is over it begins anew
+	if len(b.m.Lanes) == 0 || time.Since(b.saved) < saveEvery { // before the end of the hold a backup starts over
 		return nil
 	}
 	b.saved = time.Now()
 	return b.m.save(b.cfg.Folder)
 }
 
-// counter counts what is written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {

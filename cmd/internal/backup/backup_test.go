@@ -44,14 +44,14 @@ func TestABackupIsReadBeforeItIsRestored(t *testing.T) {
 		says   string // empty: it is whole
 	}{
 		"whole":             {},
-		"of a later format": {change: func(m *backup.Manifest) { m.Format = 2 }, says: "has format 2, and this version reads format 1"},
-		"not complete":      {change: func(m *backup.Manifest) { m.Ended = time.Time{} }, says: "is not complete: run sluice backup"},
+		"of a later format": {change: func(m *backup.Manifest) { m.Format = 2 }, says: "has format 2, but this version reads only format 1"},
+		"not complete":      {change: func(m *backup.Manifest) { m.Ended = time.Time{} }, says: "is incomplete: resume it with sluice backup"},
 		"a file is outside": {change: func(m *backup.Manifest) { m.Files[0].Path = "../file" }, says: "outside of the backup"},
-		"a file is gone":    {damage: func(folder string) error { return os.Remove(filepath.Join(folder, "file")) }, says: "lacks its file"},
-		"a file is shorter": {damage: func(folder string) error { return os.Truncate(filepath.Join(folder, "file"), 3) }, says: "its 3 bytes are not the 4"},
-		"a bit is another":  {damage: func(folder string) error { return os.WriteFile(filepath.Join(folder, "file"), []byte("sows"), 0o600) }, says: "is damaged"},
-		"no manifest":       {damage: func(folder string) error { return os.Remove(filepath.Join(folder, "manifest.json")) }, says: "holds no backup"},
-		"half a manifest":   {damage: func(folder string) error { return os.Truncate(filepath.Join(folder, "manifest.json"), 20) }, says: "manifest.json is damaged"},
+		"a file is gone":    {damage: func(folder string) error { return os.Remove(filepath.Join(folder, "file")) }, says: "is missing"},
+		"a file is shorter": {damage: func(folder string) error { return os.Truncate(filepath.Join(folder, "file"), 3) }, says: "3 bytes, want 4"},
+		"a bit is another":  {damage: func(folder string) error { return os.WriteFile(filepath.Join(folder, "file"), []byte("sows"), 0o600) }, says: "differs from the manifest"},
+		"no manifest":       {damage: func(folder string) error { return os.Remove(filepath.Join(folder, "manifest.json")) }, says: "no backup in"},
+		"half a manifest":   {damage: func(folder string) error { return os.Truncate(filepath.Join(folder, "manifest.json"), 20) }, says: "manifest.json is corrupt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := write(t, func(m *backup.Manifest) {

@@ -13,17 +13,17 @@ import (
 	"sluice/pkg/stream"
 )
 
-// errMoved says that a lane was not held after all.
+// errMoved: a lane was not held.
 var errMoved = errors.New("a lane moved")
 
-// claimWait is how long blocks that are claimed may take to be stored.
+// claimWait bounds the wait for claimed blocks to be stored.
 const claimWait = 30 * time.Second
 
 // held holds all lanes between two blocks, without a claim, and changes, and calls copy with
-// the states of lanes. Their owners are stopped by their next compare-and-swap; no clock is
-// trusted: errMoved when a state is another one afterwards. Changes that were being applied
-// when the hold came may be in the state store and are applied again after a restore, which
-// changes nothing: an entry names its last change, and the lane is copied after the store.
+// the lane states. A lane's owner stops at its next compare-and-swap. No clock is trusted:
+// held fails with errMoved if a state differs afterwards. Changes being applied at the hold
+// may be in the copied state store, and are applied again after a restore; that has no
+// effect, because an entry names its last change, and the lane is copied after the store.
 func (b *backup) held(ctx context.Context, copy func(lanes []Lane) error) (lanes []Lane, err error) {
 	by := "backup-" + b.m.ID
 	changes := stream.NewChangeStates(b.stream)
@@ -50,7 +50,7 @@ func (b *backup) held(ctx context.Context, copy func(lanes []Lane) error) (lanes
 	for _, info := range b.stream.Lanes() {
 		pos := held[info.Number]
 		if pos.Incarnation() == 0 || pos.StreamID == "" {
-			return nil, fmt.Errorf("lane %d was never worked on: start an ingester first", info.Number)
+			return nil, fmt.Errorf("lane %d has no checkpoint: start an ingester first", info.Number)
 		}
 		pos.Owner, pos.Hold = "", nil
 		l := Lane{info.Number, info.First, pos}
@@ -78,7 +78,7 @@ func (b *backup) held(ctx context.Context, copy func(lanes []Lane) error) (lanes
 	return lanes, nil
 }
 
-// samePosition says whether nothing was claimed or stored between two lane states.
+// samePosition reports whether nothing was claimed or stored between two lane states.
 func samePosition(a, b flow.LaneState) bool {
 	for _, p := range []*flow.LaneState{&a, &b} {
 		p.Owner, p.Hold, p.Revision = "", nil, 0
@@ -86,7 +86,7 @@ func samePosition(a, b flow.LaneState) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// extend holds the lanes for as long as the copy takes.
+// extend renews the holds until ctx ends.
 func (b *backup) extend(ctx context.Context, by string, changes *stream.LaneStates, held map[int]flow.LaneState) {
 	tick := time.NewTicker(b.cfg.Hold / 3)
 	defer tick.Stop()
@@ -98,11 +98,11 @@ func (b *backup) extend(ctx context.Context, by string, changes *stream.LaneStat
 		}
 		for lane := range held {
 			if _, err := b.positions.Hold(ctx, lane, by, time.Now().Add(b.cfg.Hold)); err != nil && ctx.Err() == nil {
-				b.cfg.Log.Warn("hold a lane for longer", "lane", lane, "error", err)
+				b.cfg.Log.Warn("backup: the hold of a lane was not renewed", "lane", lane, "error", err)
 			}
 		}
 		if _, err := changes.Hold(ctx, 0, by, time.Now().Add(b.cfg.Hold)); err != nil && ctx.Err() == nil {
-			b.cfg.Log.Warn("hold changes for longer", "error", err)
+			b.cfg.Log.Warn("backup: the hold of changes was not renewed", "error", err)
 		}
 	}
 }
@@ -111,11 +111,11 @@ func (b *backup) extend(ctx context.Context, by string, changes *stream.LaneStat
 func (b *backup) sameLanes(ctx context.Context) error {
 	infos := b.stream.Lanes()
 	if len(infos) != len(b.m.Lanes) {
-		return fmt.Errorf("there were %d lanes when it began, and now there are %d", len(b.m.Lanes), len(infos))
+		return fmt.Errorf("lanes were added since it began: %d, now %d", len(b.m.Lanes), len(infos))
 	}
 	for i, l := range b.m.Lanes {
 		if infos[i].First > l.needs() {
-			return fmt.Errorf("lane %d begins at %d and %d is needed: it was purged while the backup was interrupted", l.Number, infos[i].First, l.needs())
+			return fmt.Errorf("lane %d was purged up to message %d while the backup was interrupted, and the backup needs %d", l.Number, infos[i].First-1, l.needs())
 		}
 		now, err := b.positions.Read(ctx, l.Number)
 		if err != nil {
@@ -133,7 +133,7 @@ func (b *backup) pin(ctx context.Context) {
 	for {
 		for _, l := range b.m.Lanes {
 			if err := b.pinLane(ctx, l); err != nil && ctx.Err() == nil {
-				b.cfg.Log.Warn("pin the messages of a lane", "error", err)
+				b.cfg.Log.Warn("backup: the messages of a lane were not pinned", "lane", l.Number, "error", err)
 			}
 		}
 		select {
@@ -144,7 +144,7 @@ func (b *backup) pin(ctx context.Context) {
 	}
 }
 
-// pinLane keeps the messages of a lane that a restore needs from being purged.
+// pinLane protects the messages that a restore needs from purging.
 func (b *backup) pinLane(ctx context.Context, l Lane) error {
 	from := l.needs()
 	if l.Number == 0 && b.m.Changes.Incarnation() > 0 {

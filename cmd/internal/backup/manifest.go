@@ -22,14 +22,14 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// Format is the number of the format of a backup: that of its folder, of the manifest
-// and of the files. A restore reads this one.
+// Format is the format number of a backup: its folder, manifest and files. A restore reads
+// only this one.
 const Format = 1
 
 const manifestName = "manifest.json"
 
-// Manifest says what a backup holds. It is written before anything else, and again
-// while the backup grows, so that one that was interrupted can be continued.
+// Manifest lists the contents of a backup. It is written first, and rewritten as the
+// backup grows, so that an interrupted backup can be resumed.
 type Manifest struct {
 	Format   int       `json:"format"`
 	ID       string    `json:"id"`
@@ -37,7 +37,7 @@ type Manifest struct {
 	Begun    time.Time `json:"begun"`
 	Ended    time.Time `json:"ended,omitzero"` // zero while it is not complete
 
-	// The moment that all of it is of: where the lanes were held, and where the changes were.
+	// The moment of the snapshot: the held states of lanes and changes.
 	Lanes   []Lane          `json:"lanes,omitempty"`
 	Changes flow.LaneState  `json:"changes,omitzero"`
 	Sources []stream.Source `json:"sources,omitempty"`
@@ -45,29 +45,28 @@ type Manifest struct {
 	Schema     warehouse.Schema      `json:"schema,omitzero"`
 	Retentions []warehouse.Retention `json:"retentions,omitempty"`
 	Expired    string                `json:"expired,omitempty"` // the last stored day of which rows may have expired
-	Forgets    []flow.Forget         `json:"forgets,omitempty"` // which instances readers of the lanes skip
+	Forgets    []flow.Forget         `json:"forgets,omitempty"` // orders to forget instances
 	Tables     []warehouse.DumpTable `json:"tables,omitempty"`
 	Models     warehouse.Models      `json:"models,omitzero"` // of the modeller, beside those tables
 	Plan       []warehouse.DumpFile  `json:"plan,omitempty"`  // files of tables
 
 	Files  []File            `json:"files,omitempty"`
-	Resend []warehouse.Reach `json:"resend,omitempty"` // from where sources send again
+	Resend []warehouse.Reach `json:"resend,omitempty"` // positions from which sources resend
 }
 
 // Lane is a lane at that moment.
 type Lane struct {
 	Number   int            `json:"lane"`
-	First    uint64         `json:"first"` // message that it held
+	First    uint64         `json:"first"` // its first message
 	Position flow.LaneState `json:"lane_state"`
 }
 
-// needs is the first message that the lane must have after a restore: those before
-// are stored, and tell nothing about those to come.
+// needs is the first message that the lane must have after a restore. Earlier messages are
+// stored, and outside the deduplication window.
 func (l Lane) needs() uint64 {
 	return max(min(l.Position.Done+1, max(l.Position.DedupFrom, 1)), l.First)
 }
 
-// File is a file of a backup.
 type File struct {
 	Path   string `json:"path"` // in the folder
 	Bytes  int64  `json:"bytes"`
@@ -82,13 +81,12 @@ type File struct {
 	Config json.RawMessage `json:"config,omitempty"`
 	Holds  snapshot.State  `json:"holds,omitzero"` // when the snapshot began
 
-	Secret bool `json:"secret,omitempty"` // a file of the data folder, for the next one
+	Secret bool `json:"secret,omitempty"` // a secret of the data folder
 }
 
-// Complete says whether the backup was ended.
 func (m *Manifest) Complete() bool { return !m.Ended.IsZero() }
 
-// file finds a file by its path, nil when there is none.
+// file finds a file by its path; nil when missing.
 func (m *Manifest) file(path string) *File {
 	for i := range m.Files {
 		if m.Files[i].Path == path {
@@ -98,7 +96,7 @@ func (m *Manifest) file(path string) *File {
 	return nil
 }
 
-// Messages is how many messages the streams hold.
+// Messages is the number of messages of all streams.
 func (m *Manifest) Messages() (n uint64) {
 	for _, f := range m.Files {
 		n += f.Holds.Messages
@@ -106,7 +104,7 @@ func (m *Manifest) Messages() (n uint64) {
 	return n
 }
 
-// Rows is how many rows the tables have.
+// Rows is the number of rows of all tables.
 func (m *Manifest) Rows() (n uint64) {
 	for _, f := range m.Files {
 		n += f.Rows
@@ -126,18 +124,18 @@ func (m *Manifest) Bytes() (n int64) {
 func Open(folder string) (*Manifest, error) {
 	content, err := os.ReadFile(filepath.Join(folder, manifestName))
 	if err != nil {
-		return nil, fmt.Errorf("%s holds no backup: %w", folder, err)
+		return nil, fmt.Errorf("no backup in %s: %w", folder, err)
 	}
 	var m Manifest
 	if err := json.Unmarshal(content, &m); err != nil {
-		// The number of the format is read first: the rest may have changed with it.
+		// Another format may have other members: its number decides.
 		var only struct {
 			Format int `json:"format"`
 		}
 		if json.Unmarshal(content, &only) == nil && only.Format > Format {
 			return nil, formatError(folder, only.Format)
 		}
-		return nil, fmt.Errorf("%s is damaged: %w", filepath.Join(folder, manifestName), err)
+		return nil, fmt.Errorf("%s is corrupt: %w", filepath.Join(folder, manifestName), err)
 	}
 	if m.Format != Format {
 		return nil, formatError(folder, m.Format)
@@ -146,14 +144,13 @@ func Open(folder string) (*Manifest, error) {
 }
 
 func formatError(folder string, format int) error {
-	return fmt.Errorf("the backup in %s has format %d, and this version reads format %d: use the version that has made it", folder, format, Format)
+	return fmt.Errorf("the backup in %s has format %d, but this version reads only format %d: use the version that created it", folder, format, Format)
 }
 
-// Check reads every file of a complete backup, and fails unless all of them are what
-// they were.
+// Check verifies the checksum of every file of a complete backup.
 func (m *Manifest) Check(ctx context.Context, folder string, progress func(done, total uint64)) error {
 	if !m.Complete() {
-		return fmt.Errorf("the backup in %s is not complete: run sluice backup --to %[1]s again, which resumes it", folder)
+		return fmt.Errorf("the backup in %s is incomplete: resume it with sluice backup --to %[1]s", folder)
 	}
 	var read int64
 	for _, f := range m.Files {
@@ -172,11 +169,10 @@ func (m *Manifest) Check(ctx context.Context, folder string, progress func(done,
 	return nil
 }
 
-// check reads a file and compares it with what was written.
 func (f *File) check(path string) error {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the backup lacks its file %s", path)
+		return fmt.Errorf("the backup is corrupt: file %s is missing", path)
 	}
 	if err != nil {
 		return err
@@ -188,12 +184,11 @@ func (f *File) check(path string) error {
 		return err
 	}
 	if n != f.Bytes || hex.EncodeToString(hash.Sum(nil)) != f.SHA256 {
-		return fmt.Errorf("%s is damaged: its %d bytes are not the %d that were written", path, n, f.Bytes)
+		return fmt.Errorf("the backup is corrupt: size or checksum of %s differs from the manifest: %d bytes, want %d", path, n, f.Bytes)
 	}
 	return nil
 }
 
-// rows reads the rows of a file.
 func (f *File) rows(path string, read func(io.Reader) (uint64, error)) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -210,12 +205,12 @@ func (f *File) rows(path string, read func(io.Reader) (uint64, error)) error {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}
 	if n != f.Rows {
-		return fmt.Errorf("%s has %d rows, and %d were written", f.Path, n, f.Rows)
+		return fmt.Errorf("the backup is corrupt: %s has %d rows, not the %d written", f.Path, n, f.Rows)
 	}
 	return nil
 }
 
-// save writes the manifest, whole or not at all.
+// save replaces the manifest atomically.
 func (m *Manifest) save(folder string) error {
 	content, err := json.MarshalIndent(m, "", " ")
 	if err != nil {

@@ -22,11 +22,10 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// RestoreConfig says how.
 type RestoreConfig struct {
 	Folder   string        // of the backup
-	Replicas int           // of the streams; 0: as many as they had
-	Streams  stream.Config // of those that are not in the backup
+	Replicas int           // of the streams; 0: as in the backup
+	Streams  stream.Config // of streams that are not in the backup
 
 	Progress func(done, total uint64) // rows and messages; default none
 	Log      *slog.Logger
@@ -40,14 +39,13 @@ type restore struct {
 	js     jetstream.JetStream
 	tables *warehouse.Restore
 
-	resumed bool // NATS has what an interrupted run has left
+	resumed bool // NATS has streams of an interrupted restore
 	done    uint64
 }
 
-// Restore makes an installation of a complete backup, whose files Check has read: the
-// tables first, then the streams, and at last where the lanes stand. Neither
-// api nor ingester may run meanwhile. NATS and the database must hold nothing, or what
-// an interrupted restore of the same backup has left, which is completed.
+// Restore restores a complete backup that Check has verified: tables, then streams, then
+// lane states. Neither api nor ingester may run meanwhile. NATS and the database must be
+// empty, or left by an interrupted restore of the same backup, which is resumed.
 func Restore(ctx context.Context, m *Manifest, nc *nats.Conn, db *warehouse.DB, cfg RestoreConfig) error {
 	if cfg.Progress == nil {
 		cfg.Progress = func(uint64, uint64) {}
@@ -57,8 +55,8 @@ func Restore(ctx context.Context, m *Manifest, nc *nats.Conn, db *warehouse.DB, 
 		return err
 	}
 	r := &restore{cfg: cfg, m: m, nc: nc, js: js}
-	if db.Database() != m.Database { // names of tables stand in views and conditions
-		return fmt.Errorf("the backup is of database %s, and is restored into one of that name, not into %s", m.Database, db.Database())
+	if db.Database() != m.Database { // views and row policies contain the table names
+		return fmt.Errorf("the backup is of database %s and cannot be restored into %s: name database %[1]s in --clickhouse", m.Database, db.Database())
 	}
 	if r.tables, err = db.RestoreBegun(ctx, m.ID); err != nil {
 		return err
@@ -73,7 +71,7 @@ func Restore(ctx context.Context, m *Manifest, nc *nats.Conn, db *warehouse.DB, 
 		if err := r.fill(ctx); err != nil {
 			return err
 		}
-		// The tables are as they were, and stay so whatever happens from here on.
+		// Tables complete. A crash here resumes with the streams.
 		for _, f := range m.Files {
 			if f.Stream != "" {
 				if err := r.stream(ctx, f); err != nil {
@@ -88,9 +86,9 @@ func Restore(ctx context.Context, m *Manifest, nc *nats.Conn, db *warehouse.DB, 
 			return err
 		}
 	}
-	// All is there. A crash from here on leaves nothing but names to remove.
+	// Complete. A crash here leaves only markers to remove.
 	if err := r.js.DeleteKeyValue(ctx, markBucket); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return fmt.Errorf("end the restore: %w", err)
+		return fmt.Errorf("remove the restore marker: %w", err)
 	}
 	return r.tables.Finish(ctx, m.Tables)
 }
@@ -100,12 +98,12 @@ func (r *restore) moved(n uint64) {
 	r.cfg.Progress(r.done, max(r.done, r.m.Rows()+r.m.Messages()))
 }
 
-// markBucket holds the id of the backup that is being restored, until it is: so that
-// what an interrupted restore has left is told from what belongs to others.
+// markBucket holds the id of the backup during its restore: it distinguishes streams of
+// an interrupted restore from others.
 const markBucket = "flow_restore"
 
-// checkStreams fails when NATS holds something that this restore has not put there
-// before it was interrupted, or when an ingester works there; and marks it.
+// checkStreams fails when NATS has streams that are not of an interrupted restore of this
+// backup, or when an ingester runs. Else it writes the restore marker.
 func (r *restore) checkStreams(ctx context.Context) error {
 	if err := r.checkIdle(ctx); err != nil {
 		return err
@@ -118,11 +116,11 @@ func (r *restore) checkStreams(ctx context.Context) error {
 			return nil
 		}
 		if err == nil {
-			return fmt.Errorf("these NATS servers are in the middle of the restore of another backup, %s: finish that one, or delete their streams", mark.Value())
+			return fmt.Errorf("these NATS servers have an incomplete restore of another backup, %s: finish that restore, or delete their streams", mark.Value())
 		}
 	}
 	if !errors.Is(err, jetstream.ErrBucketNotFound) && !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return fmt.Errorf("look for a restore: %w", err)
+		return fmt.Errorf("read the restore marker: %w", err)
 	}
 	names := r.js.StreamNames(ctx)
 	for name := range names.Name() {
@@ -134,9 +132,9 @@ func (r *restore) checkStreams(ctx context.Context) error {
 			return err
 		}
 		if now == nil || now.Last == 0 || name == "KV_"+stream.LeaseBucket || name == "KV_"+markBucket {
-			continue // made, and never used
+			continue // never used
 		}
-		return fmt.Errorf("stream %s is already there, with %d messages: a restore writes over nothing; choose other NATS servers, or delete its streams", name, now.Messages)
+		return fmt.Errorf("stream %s exists, with %d messages: choose other NATS servers, or delete their streams", name, now.Messages)
 	}
 	if err := names.Err(); err != nil {
 		return err
@@ -146,38 +144,37 @@ func (r *restore) checkStreams(ctx context.Context) error {
 		_, err = marks.PutString(ctx, "id", r.m.ID)
 	}
 	if err != nil {
-		return fmt.Errorf("begin the restore: %w", err)
+		return fmt.Errorf("write the restore marker: %w", err)
 	}
 	return nil
 }
 
-// checkIdle fails when an ingester works there: it renews an entry all the time, and
-// takes it out when it stops.
+// checkIdle fails while an ingester runs: it renews its lease, and deletes it on stop.
 func (r *restore) checkIdle(ctx context.Context) error {
 	leases, err := r.js.KeyValue(ctx, stream.LeaseBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for ingesters: %w", err)
+		return fmt.Errorf("read the leases of ingesters: %w", err)
 	}
 	keys, err := leases.Keys(ctx)
 	if errors.Is(err, jetstream.ErrNoKeysFound) {
 		return nil
 	}
 	if err == nil {
-		err = fmt.Errorf("an ingester works with these NATS servers (%s): stop all ingesters and apis first", keys[0])
+		err = fmt.Errorf("an ingester is connected to these NATS servers (%s): stop all ingesters and apis first", keys[0])
 	}
 	return err
 }
 
 // fill fills the tables.
 func (r *restore) fill(ctx context.Context) error {
-	if r.tables.Done(filled) { // and what it took may be removed already
+	if r.tables.Done(filled) { // its temporary tables may be dropped already
 		r.moved(r.m.Rows())
 		return nil
 	}
-	for _, kept := range r.m.Retentions { // before there are rows, which a shorter one would let expire
+	for _, kept := range r.m.Retentions { // before any rows, which a shorter retention would expire
 		if err := r.tables.Retain(ctx, kept); err != nil {
 			return err
 		}
@@ -211,19 +208,19 @@ func (r *restore) fill(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.tables.MakeViews(ctx, r.m.Models); err != nil { // they hold nothing: an operator can make them again
-		r.cfg.Log.Warn("not every view of the database models could be made: its definition is in the manifest", "error", err)
+	if err := r.tables.MakeViews(ctx, r.m.Models); err != nil { // views hold no data: an operator can recreate them
+		r.cfg.Log.Warn("restore: a view of the database models was not created: create it by its definition in the manifest", "error", err)
 	}
 	return r.tables.Note(ctx, filled)
 }
 
-// What is noted of a restore beside its pieces.
+// Steps noted in the tables, beside those of single files.
 const (
-	filled = "all tables"    // are in their place
-	placed = "all positions" // are written: the streams are there too
+	filled = "all tables"    // are published
+	placed = "all positions" // all lane states are written, and all streams restored
 )
 
-// stream makes a stream, and looks whether it holds what was copied.
+// stream restores a stream, and checks its message range.
 func (r *restore) stream(ctx context.Context, f File) error {
 	item := "stream " + f.Stream
 	if r.tables.Done(item) {
@@ -234,9 +231,9 @@ func (r *restore) stream(ctx context.Context, f File) error {
 	if err != nil {
 		return err
 	}
-	if now != nil && (now.Last == 0 || r.resumed) { // never used, or a part of it
+	if now != nil && (now.Last == 0 || r.resumed) { // never used, or partly restored
 		if err := r.js.DeleteStream(ctx, f.Stream); err != nil {
-			return fmt.Errorf("make room for stream %s: %w", f.Stream, err)
+			return fmt.Errorf("delete the incomplete stream %s: %w", f.Stream, err)
 		}
 	}
 	if err := f.restore(ctx, r.nc, r.cfg.Folder, r.cfg.Replicas); err != nil {
@@ -252,14 +249,13 @@ func (r *restore) stream(ctx context.Context, f File) error {
 		}
 	}
 	if now == nil || now.First > needs || now.Last < last {
-		return fmt.Errorf("stream %s holds %+v after its restore, and must reach from %d to %d: the backup cannot be used", f.Stream, now, needs, last)
+		return fmt.Errorf("the backup is corrupt: stream %s holds %+v after its restore, but messages %d to %d are needed", f.Stream, now, needs, last)
 	}
 	r.moved(f.Holds.Messages)
 	return r.tables.Note(ctx, item)
 }
 
-// positions writes where the lanes stand, at the cut, and which instances their readers
-// skip.
+// positions writes the lane states, the orders to forget instances, and the expiry line.
 func (r *restore) positions(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -286,16 +282,15 @@ func (r *restore) positions(ctx context.Context) error {
 	return r.position(ctx, stream.NewChangeStates(s), 0, r.m.Changes)
 }
 
-// position writes where a lane stands. All that it holds is unchanged; what comes behind
-// it is of an incarnation of its own: the messages of the copied installation behind the
-// copy have the same numbers.
+// position writes a lane state. The restored messages keep their incarnation. Later ones
+// are of a new one: the copied installation has other messages with the same sequences.
 func (r *restore) position(ctx context.Context, positions *stream.LaneStates, lane int, at flow.LaneState) error {
 	identity, err := positions.StreamID(ctx, lane)
 	if err != nil {
 		return err
 	}
 	if identity != at.StreamID {
-		return fmt.Errorf("the restored lane %d is called %s, and its position is of %s", lane, identity, at.StreamID)
+		return fmt.Errorf("the restored lane %d is stream %s, but its lane state is of %s", lane, identity, at.StreamID)
 	}
 	holds, err := look(ctx, r.nc, stream.LaneName(lane))
 	if err != nil {
@@ -307,14 +302,14 @@ func (r *restore) position(ctx context.Context, positions *stream.LaneStates, la
 	if errors.Is(err, flow.ErrNotOwner) {
 		now, unread := positions.Read(ctx, lane)
 		if unread == nil && samePosition(now, behind(now.Incarnation())) {
-			return nil // before an interruption
+			return nil // written before an interruption
 		}
-		return fmt.Errorf("lane %d has a position already: %w", lane, cmp.Or(unread, err))
+		return fmt.Errorf("lane %d has another lane state already: %w", lane, cmp.Or(unread, err))
 	}
 	return err
 }
 
-// incarnation is one above all that lanes and changes have: a time in ms.
+// incarnation is above those of all lanes and of changes: a time in ms.
 func (r *restore) incarnation() uint64 {
 	id := max(uint64(time.Now().UnixMilli()), r.m.Changes.Incarnation()+1)
 	for _, l := range r.m.Lanes {
@@ -323,7 +318,7 @@ func (r *restore) incarnation() uint64 {
 	return id
 }
 
-// Secrets copies the files of the data folder that the backup has, into another one.
+// Secrets copies the secrets in the backup to a data folder.
 func (m *Manifest) Secrets(folder, to string) error {
 	for _, f := range m.Files {
 		if !f.Secret {

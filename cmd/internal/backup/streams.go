@@ -20,8 +20,8 @@ import (
 
 func streamFile(name string) string { return filepath.Join("streams", name+".snapshot") }
 
-// snapshotTries is how often a stream is copied: a purge may take the very block away
-// that is being read.
+// snapshotTries bounds the attempts to copy a stream: a purge may delete the block file
+// being read.
 const snapshotTries = 3
 
 func (b *backup) copyStream(ctx context.Context, name string) error {
@@ -44,15 +44,14 @@ func (b *backup) copyStream(ctx context.Context, name string) error {
 		if try == snapshotTries || ctx.Err() != nil {
 			return err
 		}
-		b.cfg.Log.Warn("copying a stream again", "stream", name, "error", err)
+		b.cfg.Log.Warn("backup: copying a stream failed: retrying", "stream", name, "error", err)
 	}
 }
 
-// laterStreams are the streams that are copied after the hold, in their order. Dead letters
-// name messages of lanes, and none that the copied lanes lack; a dead letter goes after the
-// note about it. A source is there
-// before its first message. Leases are not copied; lane states and orders to forget instances
-// are in the manifest.
+// laterStreams are the streams copied after the hold, in this order. Dead letters come
+// before lanes, which must have the messages that they name, and before notes: a letter is
+// deleted after its note is written. A source is written before its first message. Leases
+// are not copied; lane states and orders to forget instances are in the manifest.
 func (b *backup) laterStreams() []string {
 	all := []string{stream.DeadStream, stream.NoteStream}
 	for _, l := range b.m.Lanes {
@@ -61,8 +60,8 @@ func (b *backup) laterStreams() []string {
 	return append(all, "KV_"+stream.SourceBucket)
 }
 
-// asCopy is the configuration of a copied stream: servers say of a restored one
-// that it was created now, but a lane must be the one that its lane state names.
+// asCopy is the configuration of a copied stream. A restored stream gets a new creation
+// time, but a lane must match its lane state: the metadata keeps the former time.
 func (b *backup) asCopy(name string, config json.RawMessage) (json.RawMessage, error) {
 	var was struct {
 		Metadata map[string]string `json:"metadata"`
@@ -79,7 +78,7 @@ func (b *backup) asCopy(name string, config json.RawMessage) (json.RawMessage, e
 	return with(config, map[string]any{"metadata": snapshot.Metadata(was.Metadata, created)})
 }
 
-// restore makes the stream of a file, with so many replicas; as many as it had for 0.
+// restore restores the stream of a file with replicas; 0: as in the backup.
 func (f *File) restore(ctx context.Context, nc *nats.Conn, folder string, replicas int) error {
 	config := f.Config
 	if replicas > 0 {
@@ -96,7 +95,7 @@ func (f *File) restore(ctx context.Context, nc *nats.Conn, folder string, replic
 	return snapshot.Restore(ctx, nc, f.Stream, config, f.Holds, bufio.NewReaderSize(file, 1<<20))
 }
 
-// look says what a stream holds, nil when there is none.
+// look returns the state of a stream; nil when it does not exist.
 func look(ctx context.Context, nc *nats.Conn, name string) (*snapshot.State, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -107,7 +106,7 @@ func look(ctx context.Context, nc *nats.Conn, name string) (*snapshot.State, err
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at stream %s: %w", name, err)
+		return nil, fmt.Errorf("read the state of stream %s: %w", name, err)
 	}
 	s := snapshot.StateOf(handle.CachedInfo())
 	return &s, nil

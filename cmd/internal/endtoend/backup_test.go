@@ -236,7 +236,7 @@ func TestARestoreWritesOverNothing(t *testing.T) {
 		}
 	}
 	restore := append([]string{"restore", "--from", copied}, s.servers()...)
-	wants("which is complete: choose another folder", append([]string{"backup", "--to", copied}, s.servers()...)...)
+	wants("complete backup of", append([]string{"backup", "--to", copied}, s.servers()...)...)
 	wants("is not empty: table", restore...)
 	full := t.TempDir()
 	fatal.If(t, os.WriteFile(filepath.Join(full, "mine"), nil, 0o600))
@@ -252,10 +252,10 @@ func TestARestoreWritesOverNothing(t *testing.T) {
 	fatal.If(t, os.RemoveAll(filepath.Join(s.data, "clickhouse")))
 	s.startEngine()
 	s.eventuallyQuery(30*time.Second, "SELECT 1", "1")
-	wants("an ingester works with these NATS servers", restore...)
+	wants("an ingester is connected to these NATS servers", restore...)
 	stopped(ingester)
 	stopped(api)
-	wants("is already there, with", restore...)
+	wants("exists, with", restore...)
 	stopped(server)
 	fatal.If(t, os.RemoveAll(filepath.Join(s.data, "nats")))
 	s.startNATS()

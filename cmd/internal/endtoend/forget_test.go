@@ -117,10 +117,10 @@ func TestForgetAPerson(t *testing.T) {
 	killed := start(t, "sluice", append(s.forgetArgs(asked...), "--data", s.data)...)
 	time.Sleep(300 * time.Millisecond)
 	killed.kill()
-	if code, out := run(t, "sluice", append(s.forgetArgs(asked...), "--data", s.data)...); code != 0 && !strings.Contains(out, "nothing has such a value") {
+	if code, out := run(t, "sluice", append(s.forgetArgs(asked...), "--data", s.data)...); code != 0 && !strings.Contains(out, "no instance has this value") {
 		t.Fatalf("sluice forget: exit %d: %s", code, out)
 	}
-	if _, out := s.forget(1, "--variable", "email="+person, "--yes"); !strings.Contains(out, "nothing has such a value of the variable email") {
+	if _, out := s.forget(1, "--variable", "email="+person, "--yes"); !strings.Contains(out, "no instance has this value of variable email") {
 		t.Errorf("once more:\n%s", out)
 	}
 	loaded()
@@ -193,7 +193,7 @@ func TestForgetRefuses(t *testing.T) {
 	s.eventuallyStored(5)
 	for args, want := range map[string]string{
 		"--instance 9000000000000000 --yes":                    "--running",
-		"--instance 9000000000000000 --source cluster-b --yes": "nothing is instance 9000000000000000",
+		"--instance 9000000000000000 --source cluster-b --yes": "no instance 9000000000000000",
 		"--instance 1 --variable a=b":                          "not both",
 		"--variable email=":                                    "no value",
 		"--variable =x":                                        "--variable has no name",

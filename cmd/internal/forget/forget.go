@@ -1,7 +1,7 @@
-// Package forget removes process instances, or all instances of a person, from
-// everything that Sluice keeps, while records flow, and writes a receipt.
+// Package forget removes process instances, or all instances of a person, from all data
+// of Sluice, while records flow, and writes a receipt.
 //
-//  1. Wait until everything accepted is stored, and find the instances.
+//  1. Wait until all accepted records are stored, and find the instances.
 //  2. Write the order to the KV store and wait until every checkpoint has passed
 //     the end of its lane. From here on every reader of the log skips the records.
 //  3. Note where the rows are in flow.forgotten, delete them from flow.records and
@@ -29,31 +29,30 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// Config says what to forget, and how.
 type Config struct {
 	Instance string // processInstanceKey; or
 	Variable string // name of a variable,
-	Value    string // and the value that it has, or ever had; JSON, or a text without its quotes
-	Source   string // of this engine only; default all
-	By       string // name of the person who asked; for the receipt
+	Value    string // and a value that it has or had; JSON, or a text without its quotes
+	Source   string // only of this engine; default all
+	By       string // name of the person requesting it; for the receipt
 
-	// Receipts are of other installations, or of this one before it was set back: their
-	// orders are written again, and carried out where ClickHouse lacks the receipt.
+	// Receipts are of other installations, or of this one before a restore: their orders
+	// are written again, and carried out where ClickHouse lacks the receipt.
 	Receipts []*Receipt
 
-	// Backups is how long backups are kept. An order that is older than that, than the
-	// retention of records and than the history of the lanes is deleted: nothing is left
-	// that could bring its records back. Default 0: orders stay.
+	// Backups is how long backups are kept. An order older than this, the retention of
+	// records and the history of the lanes is deleted: no copy of its records is left.
+	// Default 0: orders stay.
 	Backups time.Duration
 
 	Running bool           // also instances that have not ended
-	Dry     bool           // look, and change nothing
-	Wait    time.Duration  // for what is accepted to be stored; default 1 min
-	History time.Duration  // how long lanes keep stored messages, as the ingesters were told; default 24 h
+	Dry     bool           // only find and count
+	Wait    time.Duration  // for accepted records to be stored; default 1 min
+	History time.Duration  // how long lanes keep stored messages, as configured for the ingesters; default 24 h
 	Recount recount.Config // of the days
 }
 
-// forgetting is one receipt that is being carried out.
+// forgetting carries out one receipt.
 type forgetting struct {
 	cfg     Config
 	stream  *stream.Stream
@@ -61,8 +60,8 @@ type forgetting struct {
 	receipt *Receipt
 }
 
-// Run carries out the orders that have no complete receipt, and then forgets what is
-// asked for, if anything is. It returns a receipt for each, as far as it came.
+// Run carries out the orders without a complete receipt, and then that of cfg, if any. It
+// returns a receipt for each; after an error the last may be incomplete.
 func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (all []*Receipt, err error) {
 	if cfg.Wait == 0 {
 		cfg.Wait = time.Minute
@@ -96,7 +95,7 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (a
 		r.Asked = "instance " + cfg.Instance
 	}
 	f := begin(s, db, cfg, r)
-	if _, err := f.settled(ctx, nil); err != nil { // or their last records are not looked at
+	if _, err := f.settled(ctx, nil); err != nil { // find must see their last records
 		return all, err
 	}
 	if err := f.find(ctx); err != nil {
@@ -111,7 +110,7 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (a
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// unfinished are the orders whose receipts ClickHouse lacks or has not complete.
+// unfinished are the orders without a complete receipt in ClickHouse.
 func unfinished(ctx context.Context, s *stream.Stream, db *warehouse.DB) (all []*Receipt, err error) {
 	orders, err := s.Forgets(ctx)
 	if err != nil {
@@ -142,7 +141,7 @@ func unfinished(ctx context.Context, s *stream.Stream, db *warehouse.DB) (all []
 	return all, nil
 }
 
-// end deletes the orders that nothing needs any more.
+// end deletes expired orders, see Config.Backups.
 func end(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) error {
 	if cfg.Backups == 0 {
 		return nil
@@ -153,7 +152,7 @@ func end(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) er
 		return err
 	}
 	for _, r := range retentions {
-		if r.Table == "records" && r.Days == 0 { // an engine may send a record again for as long as others like it are known
+		if r.Table == "records" && r.Days == 0 { // records never expire, and an engine may resend one at any time
 			return nil
 		} else if r.Table == "records" {
 			keep = max(keep, time.Duration(r.Days+1)*24*time.Hour)
@@ -179,27 +178,27 @@ func end(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) er
 }
 
 func begin(s *stream.Stream, db *warehouse.DB, cfg Config, r *Receipt) *forgetting {
-	cfg.Recount.By = "forget-" + r.ID // continues after an interruption
+	cfg.Recount.By = "forget-" + r.ID // takes over its own hold after an interruption
 	return &forgetting{cfg: cfg, stream: s, db: db, receipt: r}
 }
 
-// find finds the instances.
+// find adds the instances to the receipt.
 func (f *forgetting) find(ctx context.Context) error {
 	var subjects []warehouse.Subject
 	var err error
-	cfg, what := f.cfg, ""
+	cfg, missing := f.cfg, ""
 	if cfg.Instance != "" {
-		what = "is instance " + cfg.Instance
+		missing = "no instance " + cfg.Instance
 		subjects, err = f.db.SubjectsOf(ctx, cfg.Source, cfg.Instance)
 	} else {
-		what = "has such a value of the variable " + cfg.Variable
+		missing = "no instance has this value of variable " + cfg.Variable
 		subjects, err = f.db.SubjectsWith(ctx, cfg.Source, cfg.Variable, cfg.Value)
 	}
 	if err != nil {
 		return err
 	}
 	if len(subjects) == 0 {
-		return fmt.Errorf("nothing %s: it was forgotten, or is another source's", what)
+		return fmt.Errorf("%s: it was forgotten, or is of another source than --source", missing)
 	}
 	before := time.Now().UnixMilli()
 	for _, s := range subjects {
@@ -208,7 +207,7 @@ func (f *forgetting) find(ctx context.Context) error {
 			return err
 		}
 		if len(running) > 0 && !cfg.Running {
-			return fmt.Errorf("%d of the instances have not ended, instance %s of %q first: cancel them in the engine, or their next records are stored as new ones; --running forgets them all the same", len(running), running[0], s.Source)
+			return fmt.Errorf("%d of the instances have not ended, such as %s of source %q: cancel them in the engine, or add --running, and their later records are stored", len(running), running[0], s.Source)
 		}
 		last, err := f.db.LastOf(ctx, s) // an engine's clock may be ahead
 		if err != nil {
@@ -221,7 +220,6 @@ func (f *forgetting) find(ctx context.Context) error {
 	return nil
 }
 
-// each calls do with every subject.
 func (f *forgetting) each(do func(warehouse.Subject) error) error {
 	for _, s := range f.receipt.Subjects {
 		if err := do(warehouse.Subject(s)); err != nil {
@@ -231,15 +229,15 @@ func (f *forgetting) each(do func(warehouse.Subject) error) error {
 	return nil
 }
 
-// finish carries out a receipt from the beginning. Steps that were done before
-// change nothing.
+// finish carries out a receipt from its first step. Repeated steps change nothing.
 func (f *forgetting) finish(ctx context.Context) error {
 	r := f.receipt
 	ends, err := f.stream.Forget(ctx, r.order())
 	if err != nil {
 		return err
 	}
-	// Ordered. A crash from here on leaves an order without a complete receipt.
+	// Ordered. A crash from here on leaves an order without a complete receipt, which the
+	// next run carries out.
 	unsettled, err := f.settled(ctx, ends)
 	if err != nil {
 		return err
@@ -256,7 +254,7 @@ func (f *forgetting) finish(ctx context.Context) error {
 	if err := f.db.WriteReceipt(ctx, r.ID, r.Begun, time.Time{}, r.text()); err != nil {
 		return err
 	}
-	// Noted. A crash from here on leaves rows that verify calls forgotten.
+	// Noted. A crash from here on leaves rows that verify counts as forgotten.
 	if err := f.each(func(s warehouse.Subject) error { return f.db.Remove(ctx, r.ID, s) }); err != nil {
 		return err
 	}
@@ -290,7 +288,7 @@ func (f *forgetting) complete(ctx context.Context) (err error) {
 	return f.db.WriteReceipt(ctx, r.ID, r.Begun, r.Done, r.text())
 }
 
-// count fills in how much there is.
+// count counts the rows, models and dead letters of the instances.
 func (f *forgetting) count(ctx context.Context, unsettled []warehouse.Start) (err error) {
 	r := f.receipt
 	found := &Found{Tables: map[string]uint64{}}
@@ -322,8 +320,8 @@ func (f *forgetting) count(ctx context.Context, unsettled []warehouse.Start) (er
 	return err
 }
 
-// settled waits until the lanes are stored up to their ends, or as they are now
-// without any, and returns the messages from which on they may not be stored.
+// settled waits until every checkpoint has passed ends, or the present ends of the lanes
+// if nil. It returns each lane's first message that may not be stored.
 func (f *forgetting) settled(ctx context.Context, ends map[int]uint64) (unsettled []warehouse.Start, err error) {
 	if err := f.stream.Refresh(ctx); err != nil {
 		return nil, err
@@ -342,9 +340,9 @@ func (f *forgetting) settled(ctx context.Context, ends map[int]uint64) (unsettle
 				return nil, err
 			case end == 0, pos.Done >= end && pos.StreamID == info.StreamID():
 			case pos.StreamID != "" && pos.StreamID != info.StreamID():
-				return nil, fmt.Errorf("lane %d was deleted and made again: sluice lanes reset sets where it resumes", info.Number)
+				return nil, fmt.Errorf("lane %d was deleted and recreated: set its resume point with sluice lanes reset", info.Number)
 			case time.Now().After(deadline):
-				return nil, fmt.Errorf("lane %d is stored up to message %d of %d after %v: is its ingester running?", info.Number, pos.Done, end, f.cfg.Wait)
+				return nil, fmt.Errorf("lane %d is stored only up to message %d of %d after %v: check its ingester, or raise --wait", info.Number, pos.Done, end, f.cfg.Wait)
 			default:
 				select {
 				case <-time.After(50 * time.Millisecond):

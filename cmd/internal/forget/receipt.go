@@ -8,55 +8,53 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// Receipt says what was forgotten and how much of it there was; never a value.
+// Receipt lists the forgotten instances and the number of their records, without values.
 type Receipt struct {
 	ID       string               `json:"id"`
 	Begun    time.Time            `json:"begun"`
 	Done     time.Time            `json:"done,omitzero"` // missing until it is complete
 	Asked    string               `json:"asked"`         // instance KEY, or the name of a variable
-	By       string               `json:"by,omitempty"`  // name of the person who asked, as given
+	By       string               `json:"by,omitempty"`  // --by
 	Before   time.Time            `json:"before"`        // records with a timestamp up to then are forgotten
-	Subjects []flow.ForgetSubject `json:"subjects"`      // instances, and those that they called
+	Subjects []flow.ForgetSubject `json:"subjects"`      // instances, and those they called
 
-	// How much there was when it was first looked; nil before that.
-	Found *Found `json:"found,omitempty"`
+	Found *Found `json:"found,omitempty"` // nil before the first count
 
-	// How much was removed, when it is done.
+	// Removed, once complete.
 	Records uint64                    `json:"records"` // rows of flow.records
-	Lanes   []warehouse.ForgottenLane `json:"lanes"`   // by which these came in
+	Lanes   []warehouse.ForgottenLane `json:"lanes"`   // lanes of these records
 
-	// Tables of the database models that may hold something of them: those in which an
-	// instance is found, and those without a column process_instance_key. They are the
-	// modeller's to build anew or to clean.
+	// Tables of the database models that may contain data of the instances: those in which
+	// an instance is found, and those without a column process_instance_key. The modeller
+	// must rebuild or clean them.
 	Models []string `json:"models"`
 
 	Recounted []string `json:"recounted"` // days whose counters were recomputed
 
-	// No reader of the log returns these records any more. The messages that hold them
-	// are purged with the history of the lanes: from this time on, in an idle lane a
-	// deduplication window later.
+	// Time from which the messages with these records are purged; in an idle lane a
+	// deduplication window later. Readers of the log skip the records already.
 	LogUntil time.Time `json:"log_until,omitzero"`
 
 	OutOfReach []string `json:"out_of_reach"`
 }
 
-// Found is how much there was in tables and dead letters.
+// Found counts the data of the instances before it is removed.
 type Found struct {
 	Records     uint64            `json:"records"`
 	Tables      map[string]uint64 `json:"tables"` // rows, by aggregate table
 	DeadLetters int               `json:"dead_letters"`
 }
 
-// outOfReach is what cannot be deleted from here.
+// outOfReach lists copies that sluice forget cannot delete.
 var outOfReach = []string{
-	"backups of ClickHouse and NATS; after the restore of one from before this receipt, sluice forget --receipt with this receipt repeats it",
-	"exported files, and databases that sluice rebuild has made",
+	"backups of ClickHouse and NATS; after the restore of one older than this receipt, repeat it with sluice forget --receipt",
+	"exported files, and databases created by sluice rebuild",
 	"the engine that sent the records, and its other exporters",
 	"bytes of purged messages in a block file of NATS, until NATS compacts or removes the file",
 	"free blocks of the file system; old parts of tables, which ClickHouse removes within minutes",
 }
 
-// order is what readers of the log need of it.
+// order is the part for readers of the log.
 func (r *Receipt) order() flow.Forget {
 	return flow.Forget{ID: r.ID, Before: r.Before.UnixMilli(), Subjects: r.Subjects, Asked: r.Asked, By: r.By}
 }

@@ -1,6 +1,6 @@
-// Package snapshot copies streams by JetStream's own snapshots, which alone keep the
-// sequence, the time and the headers of every message, and what was deleted among them:
-// $JS.API.STREAM.SNAPSHOT and RESTORE of the NATS server. Only the operator may use them.
+// Package snapshot copies streams by JetStream snapshots ($JS.API.STREAM.SNAPSHOT and
+// RESTORE). Only these preserve sequence, time and headers of every message, and deleted
+// sequences. Only the operator has the permission.
 package snapshot
 
 import (
@@ -20,13 +20,13 @@ import (
 
 const (
 	chunkBytes  = 512 << 10        // of one message
-	windowBytes = 8 << 20          // on their way
-	chunkTime   = 30 * time.Second // for one of them
-	finishTime  = 30 * time.Minute // for the server to take a stream into use
-	routeTime   = 5 * time.Second  // for the servers of a cluster to hear where a restore goes
+	windowBytes = 8 << 20          // in flight
+	chunkTime   = 30 * time.Second // per chunk
+	finishTime  = 30 * time.Minute // for the server to activate a restored stream
+	routeTime   = 5 * time.Second  // for a restore's subject to propagate in a cluster
 )
 
-// State is what a stream holds.
+// State is the state of a stream.
 type State struct {
 	First    uint64 `json:"first_seq"`
 	Last     uint64 `json:"last_seq"`
@@ -35,14 +35,13 @@ type State struct {
 	Bytes    uint64 `json:"bytes"`
 }
 
-// StateOf is what a stream holds.
 func StateOf(info *jetstream.StreamInfo) State {
 	s := info.State
 	return State{s.FirstSeq, s.LastSeq, s.Msgs, s.NumDeleted, s.Bytes}
 }
 
-// Take writes a stream as it is now, without consumers, and returns its configuration
-// and what it held when the snapshot began; it may hold more.
+// Take writes a snapshot of a stream, without consumers, and returns its configuration
+// and its state at the start; the snapshot may contain later messages.
 func Take(ctx context.Context, nc *nats.Conn, name string, to io.Writer) (config json.RawMessage, held State, err error) {
 	defer func() {
 		if err != nil {
@@ -72,7 +71,7 @@ func Take(ctx context.Context, nc *nats.Conn, name string, to io.Writer) (config
 		}
 		if len(chunk.Data) == 0 {
 			if status := chunk.Header.Get("Status"); status != "" && status != "204" {
-				return nil, held, fmt.Errorf("NATS gave it up: %s %s", status, chunk.Header.Get("Description"))
+				return nil, held, fmt.Errorf("NATS aborted the snapshot: %s %s", status, chunk.Header.Get("Description"))
 			}
 			return begun.Config, begun.State, nil
 		}
@@ -88,8 +87,8 @@ func Take(ctx context.Context, nc *nats.Conn, name string, to io.Writer) (config
 	}
 }
 
-// Restore makes a stream of what Take has written. When it fails, a part of the stream
-// may exist.
+// Restore restores a stream from a snapshot of Take. After an error the stream may exist
+// in part.
 func Restore(ctx context.Context, nc *nats.Conn, name string, config any, held State, from io.Reader) (err error) {
 	defer func() {
 		if err != nil {
@@ -117,9 +116,9 @@ func Restore(ctx context.Context, nc *nats.Conn, name string, config any, held S
 	return send(ctx, nc, begun.Deliver, nil, finishTime)
 }
 
-// send hands a chunk to a stream that is being restored; an empty one ends it. The
-// server that restores it may be another one than that of the connection, which
-// hears of it a moment later: until then it does not pass the chunk on.
+// send sends a chunk of a restore; an empty one ends it. If another server of the cluster
+// restores the stream, its subject takes a moment to reach the connected server: until
+// then there are no responders.
 func send(ctx context.Context, nc *nats.Conn, to string, chunk []byte, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -135,8 +134,8 @@ func send(ctx context.Context, nc *nats.Conn, to string, chunk []byte, limit tim
 	}
 }
 
-// Ask makes a request of JetStream's API that nats.go has no call for, and reads the
-// answer unless that is nil.
+// Ask makes a request of JetStream's API that nats.go does not offer, and decodes the
+// answer unless it is nil.
 func Ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -151,7 +150,7 @@ func Ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any
 	return read(msg.Data, answer)
 }
 
-// read is the error in an answer of JetStream; without one the answer is read.
+// read returns the error in a JetStream answer, or decodes the answer.
 func read(data []byte, answer any) error {
 	var failed struct {
 		Error *jetstream.APIError `json:"error"`
@@ -168,12 +167,12 @@ func read(data []byte, answer any) error {
 	return json.Unmarshal(data, answer)
 }
 
-// Metadata is that of a copy. Servers say of a restored stream that it was created now; its
-// own metadata says when it was, if that is not empty, as the lane states name it.
+// Metadata is the metadata of a copy. A restored stream gets a new creation time; created,
+// unless empty, keeps the former one, which the lane states name.
 func Metadata(was map[string]string, created string) map[string]string {
 	metadata := map[string]string{}
 	for key, value := range was {
-		if !strings.HasPrefix(key, "_nats.") { // the server's own
+		if !strings.HasPrefix(key, "_nats.") { // set by the server
 			metadata[key] = value
 		}
 	}

@@ -1,5 +1,5 @@
-// Package statement runs one statement over ClickHouse's HTTP and copies the answer as
-// it comes: export and ask read with it.
+// Package statement runs one statement over ClickHouse's HTTP and streams the answer, for
+// export and ask.
 package statement
 
 import (
@@ -17,7 +17,7 @@ import (
 // It may have a password: no error contains it.
 type Server string
 
-// Database is the one that the URL names, or flow.
+// Database is that of the URL; default flow.
 func (s Server) Database() string {
 	address, err := url.Parse(string(s))
 	if err != nil {
@@ -26,13 +26,13 @@ func (s Server) Database() string {
 	return cmp.Or(strings.Trim(address.Path, "/"), "flow")
 }
 
-// Copy runs a statement, with settings and parameters of HTTP in query, and copies its
-// answer. An error in the middle of the answer is in its text alone on older servers: the
-// caller checks that the answer is whole.
+// Copy runs a statement, with the HTTP parameters in query, and streams its answer. Older
+// servers report an error midway only in the answer's text: the caller must check that
+// the answer is complete.
 func (s Server) Copy(ctx context.Context, sql string, query url.Values, to io.Writer) error {
 	address, err := url.Parse(string(s))
 	if err != nil || address.Host == "" {
-		return errors.New("--clickhouse-http: not an address such as host:8123 or https://user@host:8443/flow")
+		return errors.New("--clickhouse-http is not an address: use host:8123 or https://user@host:8443/flow")
 	}
 	query.Set("database", s.Database())
 	login := address.User
@@ -46,19 +46,19 @@ func (s Server) Copy(ctx context.Context, sql string, query url.Values, to io.Wr
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("read from ClickHouse at %s: %w", address.Host, errors.Unwrap(err)) // a *url.Error, which has the whole query
+		return fmt.Errorf("query ClickHouse at %s: %w", address.Host, errors.Unwrap(err)) // err is a *url.Error with the whole query
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // the status is the error
-		return fmt.Errorf("read from ClickHouse: %s: %s", res.Status, strings.TrimSpace(string(text)))
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // the status alone is an error
+		return fmt.Errorf("query ClickHouse at %s: %s: %s", address.Host, res.Status, strings.TrimSpace(string(text)))
 	}
 	_, err = io.Copy(to, res.Body)
 	return err
 }
 
-// Cell is a text as CSV that people open in a spreadsheet has it: a text that would be a
-// formula there gets a quote in front, which spreadsheets do not show.
+// Cell prefixes a text that a spreadsheet would run as a formula with a quote, which
+// spreadsheets hide.
 func Cell(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text
