@@ -49,7 +49,7 @@ func TestABackupIsReadBeforeItIsRestored(t *testing.T) {
 		"a file is outside": {change: func(m *backup.Manifest) { m.Files[0].Path = "../file" }, says: "outside of the backup"},
 		"a file is gone":    {damage: func(folder string) error { return os.Remove(filepath.Join(folder, "file")) }, says: "is missing"},
 		"a file is shorter": {damage: func(folder string) error { return os.Truncate(filepath.Join(folder, "file"), 3) }, says: "3 bytes, want 4"},
-		"a bit is another":  {damage: func(folder string) error { return os.WriteFile(filepath.Join(folder, "file"), []byte("sows"), 0o600) }, says: "differs from the manifest"},
+		"a bit is another":  {damage: func(folder string) error { return os.WriteFile(filepath.Join(folder, "file"), []byte("sows"), 0o600) }, says: "another checksum than the manifest"},
 		"no manifest":       {damage: func(folder string) error { return os.Remove(filepath.Join(folder, "manifest.json")) }, says: "no backup in"},
 		"half a manifest":   {damage: func(folder string) error { return os.Truncate(filepath.Join(folder, "manifest.json"), 20) }, says: "manifest.json is corrupt"},
 	} {

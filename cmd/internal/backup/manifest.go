@@ -183,8 +183,11 @@ func (f *File) check(path string) error {
 	if err != nil {
 		return err
 	}
-	if n != f.Bytes || hex.EncodeToString(hash.Sum(nil)) != f.SHA256 {
-		return fmt.Errorf("the backup is corrupt: size or checksum of %s differs from the manifest: %d bytes, want %d", path, n, f.Bytes)
+	if n != f.Bytes {
+		return fmt.Errorf("the backup is corrupt: %s has %d bytes, want %d", path, n, f.Bytes)
+	}
+	if hex.EncodeToString(hash.Sum(nil)) != f.SHA256 {
+		return fmt.Errorf("the backup is corrupt: %s has another checksum than the manifest", path)
 	}
 	return nil
 }

@@ -11,10 +11,9 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// anonymous posts records without any identity: neither id nor position, many
-// of them equal to the last byte. Only the key of their request protects them,
-// which the client sends with every try, now and then to all apis at once, and
-// now and then once more after it was acknowledged.
+// anonymous posts records without an identity, many of them byte for byte equal. Only the
+// idempotency key of their request protects them. Some requests go to all apis at once,
+// and some are posted again after they were acknowledged.
 type anonymous struct {
 	poster      *poster
 	each        []*poster // to each of the apis
@@ -25,12 +24,12 @@ type anonymous struct {
 	ledger *ledger
 
 	mu     sync.Mutex
-	failed error // what no further try can help
+	failed error // permanent
 }
 
 const (
-	anonymousRecords = 30               // in a request, at most
-	anonymousAgain   = 20 * time.Second // after which a request is posted again, at most
+	anonymousRecords = 30               // maximum per request
+	anonymousAgain   = 20 * time.Second // maximum delay before a request is posted again
 )
 
 func (s *site) newAnonymous(seed uint64) *anonymous {
@@ -57,7 +56,7 @@ func (a *anonymous) run(ctx context.Context, until time.Duration) error {
 	return a.failed
 }
 
-// one posts one request until it is acknowledged or given up.
+// one posts one request until it is acknowledged or abandoned.
 func (a *anonymous) one(ctx context.Context, r *rand.Rand, mark string) {
 	n := 1 + r.IntN(anonymousRecords)
 	twins := r.IntN(2) == 0
@@ -82,7 +81,7 @@ func (a *anonymous) one(ctx context.Context, r *rand.Rand, mark string) {
 		a.fail(err)
 	}
 	if acked && r.IntN(5) == 0 && deployment.Sleep(ctx, time.Duration(r.Float64()*float64(min(anonymousAgain, time.Second)))) {
-		a.deliver(ctx, body.Bytes(), mark) // its answer was lost, for all the api knows
+		a.deliver(ctx, body.Bytes(), mark) // as if its answer was lost
 	}
 }
 
@@ -92,8 +91,8 @@ func (a *anonymous) fail(err error) {
 	a.failed = err
 }
 
-// deliverToEach posts a request to all apis at the same moment. The answers do
-// not matter: it is posted again.
+// deliverToEach posts a request to all apis at the same moment, and ignores the answers:
+// it is posted again.
 func (a *anonymous) deliverToEach(ctx context.Context, body []byte, mark string) {
 	var all sync.WaitGroup
 	for _, p := range a.each {

@@ -12,38 +12,38 @@ import (
 	"sluice/cmd/internal/oracle"
 )
 
-// Findings is how the tables differ from what the oracle computes from the ledgers.
+// Findings are the differences between the tables and the oracle's computation from the
+// ledgers.
 type Findings struct {
 	Acked     int64 // records acknowledged
 	Stored    int64 // rows
-	Lost      int64 // rows that are missing
-	Doubled   int64 // rows beyond those of their record
-	Strangers int64 // rows of records that were never sent, or that are gone
+	Lost      int64 // missing rows
+	Doubled   int64 // surplus rows of a record
+	Strangers int64 // rows of records that were never sent, or were removed
 	Counted   int64 // sum of the counters
-	Above     int64 // by so much they are above
-	Below     int64 // and below
-	Views     int   // of aggregates, compared row by row
-	Differ    int   // of them, with a row or a column that is not as it must be
+	Above     int64 // amount by which counters are too high
+	Below     int64 // and too low
+	Views     int   // aggregate views, compared row by row
+	Differ    int   // views with a wrong row or column
 
-	Named []string // the first of what is wrong, a line each
+	Named []string // the first differences, a line each
 }
 
-// Clean tells whether exactly what had to be stored is stored.
+// Clean reports whether exactly the expected records are stored.
 func (f Findings) Clean() bool {
 	return f.Lost+f.Doubled+f.Strangers+f.Above+f.Below == 0 && f.Differ == 0
 }
 
-// maxNamed bounds what is named of all tables of one source.
+// maxNamed bounds the named differences of all tables of one source.
 const maxNamed = 20
 
-// tables is what is stored: how it is asked for, as TabSeparated.
+// tables queries the stored tables, in TabSeparated.
 type tables struct {
 	ask      func(ctx context.Context, sql string) (io.ReadCloser, error)
 	database string
 }
 
-// judge compares everything that is stored with what the ledgers make of it, one source
-// after the other.
+// judge compares all tables with the oracle, source by source.
 func (t *tables) judge(ctx context.Context, ledgers []*ledger) (f Findings, err error) {
 	names, err := t.sources(ctx)
 	if err != nil {
@@ -53,16 +53,16 @@ func (t *tables) judge(ctx context.Context, ledgers []*ledger) (f Findings, err 
 	for _, l := range ledgers {
 		of[l.source], names[l.source] = l, true
 	}
-	views := map[string]bool{} // whether it is as it must be
+	views := map[string]bool{} // whether each equals the oracle's
 	for _, source := range slices.Sorted(maps.Keys(names)) {
-		o := oracle.New(source) // of an unknown source nothing was sent
+		o := oracle.New(source) // an unknown source must have no rows
 		if l := of[source]; l != nil {
 			if o, err = l.oracle(); err != nil {
 				return f, err
 			}
 		}
 		if err := t.judgeSource(ctx, source, o, &f, views); err != nil {
-			return f, fmt.Errorf("compare what is stored of %s: %w", source, err)
+			return f, fmt.Errorf("compare the tables of source %s: %w", source, err)
 		}
 	}
 	f.Views = len(views)
@@ -142,7 +142,7 @@ func (t *tables) sources(ctx context.Context) (map[string]bool, error) {
 	return names, errors.Join(err, rows.Close())
 }
 
-// trace tells where the rows of a doubled record came from.
+// trace lists the origins of the rows of a doubled record.
 const trace = `SELECT source, id, 'lane', lane, 'incarnation', incarnation, 'message', stream_seq, 'received', received_at, 'part', _part FROM flow.records
 	WHERE (source, id, ts) IN (SELECT source, id, ts FROM flow.records WHERE identity = '' GROUP BY source, partition_id, position, id, key, value_type, intent, ts HAVING count() > 1 LIMIT 20)
 	ORDER BY source, id, stream_seq LIMIT 100`

@@ -17,24 +17,23 @@ import (
 	"sluice/cmd/internal/oracle"
 )
 
-// agedBy is how many days older everything becomes that is stored, and agedKept how many
-// are kept then.
+// agedBy is the number of days by which stored data is aged, and agedKept the retention
+// afterwards, in days.
 const (
 	agedBy   = 5
 	agedKept = 2
 )
 
-// expire makes everything that is stored five days older, in rows, counters and the lanes'
-// totals, while the ingesters are stopped: an installation that has stored it then. Rows are
-// kept for two days from then on. No clock of ClickHouse is stepped, as that of the engine
-// cannot be.
+// expire ages all stored data by five days, in rows, counters and the lanes' totals, while
+// the ingesters are stopped, and sets a retention of two days. The engine's clock cannot
+// be stepped instead.
 func expire(_ *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	var alone []string
 	for _, p := range d.Of(deployment.Ingester) {
 		alone = append(alone, p.Name)
 	}
 	return Fault{Kind: "expire", Alone: alone, Inject: func(ctx context.Context, s *site) (func(), error) {
-		for _, p := range s.Of(deployment.Ingester) { // with no claim open
+		for _, p := range s.Of(deployment.Ingester) { // leaving no claim open
 			if err := p.Stop(); err != nil {
 				s.journal.note("%v", err)
 			}
@@ -47,7 +46,7 @@ func expire(_ *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	}}
 }
 
-// recent are rows that were not made older yet, so that a statement may be repeated.
+// recent matches rows that are not aged yet, so that a statement can be repeated.
 const recent = " >= today() - 1"
 
 func (s *site) age(ctx context.Context) error {
@@ -55,7 +54,7 @@ func (s *site) age(ctx context.Context) error {
 	for _, sql := range []string{
 		fmt.Sprintf("ALTER TABLE flow.records UPDATE stored_at = stored_at - INTERVAL %d DAY WHERE stored_at%s SETTINGS mutations_sync = 2", agedBy, recent),
 		shift, "ALTER TABLE flow.counts_1m DELETE WHERE stored_day" + recent + " SETTINGS mutations_sync = 2",
-		"OPTIMIZE TABLE flow.records FINAL", "OPTIMIZE TABLE flow.counts_1m FINAL", // parts of what is older alone
+		"OPTIMIZE TABLE flow.records FINAL", "OPTIMIZE TABLE flow.counts_1m FINAL", // parts of aged rows alone
 	} {
 		if err := s.insist(ctx, "let records be older", func() error { return s.Exec(ctx, sql) }); err != nil {
 			return err
@@ -66,7 +65,7 @@ func (s *site) age(ctx context.Context) error {
 	}
 	for source, l := range s.ledgers {
 		file := filepath.Join(s.Dir, "due-"+source)
-		if err := s.insist(ctx, "read what is due", func() error { return s.readDue(ctx, source, file) }); err != nil {
+		if err := s.insist(ctx, "read the expired rows", func() error { return s.readDue(ctx, source, file) }); err != nil {
 			return err
 		}
 		l.expire(file)
@@ -74,7 +73,7 @@ func (s *site) age(ctx context.Context) error {
 	return s.keep(ctx, agedKept)
 }
 
-// ageTotals makes the days of all lane states older that are not yet.
+// ageTotals ages the days of all lane states that are not aged yet.
 func (s *site) ageTotals(ctx context.Context) error {
 	js, err := s.JetStream()
 	if err != nil {
@@ -134,7 +133,7 @@ func ageTotal(ctx context.Context, states jetstream.KeyValue, key string) error 
 	return err
 }
 
-// readDue writes the rows of a source that are due into a file.
+// readDue writes the expired rows of a source to a file.
 func (s *site) readDue(ctx context.Context, source, name string) error {
 	query := strings.Replace(oracle.New(source).Records().Query("flow", source), " FORMAT", " AND NOT stored_at"+recent+" FORMAT", 1)
 	rows, err := s.Rows(ctx, query)

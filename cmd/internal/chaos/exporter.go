@@ -21,11 +21,11 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// recordsOfInstance is how many records an instance of the simulator comes to.
+// recordsOfInstance is the mean number of records per instance of the simulator.
 const recordsOfInstance = 120
 
-// export writes records into the logs of an engine and posts them as the exporters of
-// its partitions do, until all are acknowledged.
+// export writes records to the logs of an engine and posts them like the exporters of its
+// partitions, until all are acknowledged.
 func (s *site) export(ctx context.Context, e engine, seed uint64) (sum camunda.Count, err error) {
 	begin := time.Now()
 	bulks := e.forms == nil
@@ -48,7 +48,7 @@ func (s *site) export(ctx context.Context, e engine, seed uint64) (sum camunda.C
 		if bulks {
 			cfg.To = &noted{&camunda.Client{URLs: []string{s.Elastic}, User: e.source, Token: s.Tokens[e.source]}, s.ledgers[e.source]}
 		} else {
-			// In a hurry, so that runs of half a minute see it fail too.
+			// Short times, so that runs of half a minute include failures.
 			cfg.To = &ownRoute{newPoster(s.URL, s.Tokens[e.source]), e.forms, fail, s.ledgers[e.source]}
 			cfg.BulkRecords, cfg.BulkDelay, cfg.Backoff, cfg.BackoffMost = 20+random.IntN(980), time.Second, 50*time.Millisecond, 2*time.Second
 			cfg.Followers = min(15*time.Second, s.cfg.For/20)
@@ -71,8 +71,7 @@ func (s *site) export(ctx context.Context, e engine, seed uint64) (sum camunda.C
 	return sum, work.Wait()
 }
 
-// noted writes down the documents of bulks that were acknowledged. Others are tried again
-// until they are.
+// noted writes the acknowledged documents of bulks to the ledger. Others are retried.
 type noted struct {
 	camunda.Elasticsearch
 	ledger *ledger
@@ -91,9 +90,8 @@ func (n *noted) Bulk(ctx context.Context, bulk []byte) error {
 	return nil
 }
 
-// failBroker lets the broker of a partition fail now and then: partitions change their
-// leaders, and brokers that were killed resume from snapshots, the older ones twice the
-// time between two snapshots old.
+// failBroker fails the broker of a partition at random: leaders change, and killed brokers
+// resume from snapshots, which are up to two snapshot intervals old.
 func (s *site) failBroker(ctx context.Context, random *rand.Rand, source string, partition int64, x *camunda.Exporter) {
 	kinds := []camunda.Kind{camunda.LeaderChanged, camunda.Unnoticed, camunda.Restarted, camunda.RestartedOlder}
 	for deployment.Sleep(ctx, min(s.cfg.For/4, time.Duration(random.ExpFloat64()*float64(s.cfg.For/8)))) {
@@ -103,12 +101,12 @@ func (s *site) failBroker(ctx context.Context, random *rand.Rand, source string,
 	}
 }
 
-// ownRoute posts the documents of bulks to the api's own route, under each leadership in
-// another form: it is a camunda.Elasticsearch.
+// ownRoute implements camunda.Elasticsearch by the api's own route; each leadership uses
+// another form.
 type ownRoute struct {
 	to    *poster
 	forms []form
-	fail  context.CancelCauseFunc // what no further try can help ends the run
+	fail  context.CancelCauseFunc // a permanent error ends the run
 
 	ledger *ledger
 }
@@ -143,15 +141,15 @@ func (r *ownRoute) Bulk(ctx context.Context, bulk []byte) error {
 	return err
 }
 
-// form is how an exporter writes a record that it read from the log. Sent again in
-// another form it is the same record.
+// form is the format in which an exporter posts a record. Resent in another form it is the
+// same record.
 type form int
 
 const (
 	asWritten form = iota
 	sortedMembers
-	withoutID // by its position it is known all the same
-	onlyID    // neither partition nor position: always, or never
+	withoutID // identified by its position
+	onlyID    // neither partition nor position: for all records of a source, or none
 	onlyIDSorted
 )
 
@@ -163,7 +161,7 @@ func (f form) write(body *bytes.Buffer, record []byte) error {
 	}
 	var outer, value map[string]json.RawMessage
 	err := json.Unmarshal(record, &outer)
-	if err == nil && (f == sortedMembers || f == onlyIDSorted) { // a map is written in the order of its keys
+	if err == nil && (f == sortedMembers || f == onlyIDSorted) { // a map is encoded in key order
 		if err = json.Unmarshal(outer["value"], &value); err == nil {
 			outer["value"], err = json.Marshal(value)
 		}
@@ -171,7 +169,7 @@ func (f form) write(body *bytes.Buffer, record []byte) error {
 	if f == withoutID {
 		delete(outer, "id")
 	}
-	if f == onlyID || f == onlyIDSorted { // known by id and content, of which the sequence is a part
+	if f == onlyID || f == onlyIDSorted { // identified by id and content, which includes the sequence
 		delete(outer, "partitionId")
 		delete(outer, "position")
 		delete(outer, "sequence")
@@ -193,7 +191,7 @@ func newPoster(url, token string) *poster {
 }
 
 // post sends a body once. Without an error it is durable; otherwise it may be, and again
-// tells whether it is worth another try.
+// reports whether to retry.
 func (p *poster) post(ctx context.Context, body []byte, key string) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {

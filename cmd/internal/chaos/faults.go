@@ -13,25 +13,25 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// Fault is one way to break a deployment for a while.
+// Fault is a temporary fault of a deployment.
 type Fault struct {
-	Kind   string        // it is counted by it
+	Kind   string        // for the counts of the report
 	Target string        // process, link, disk, lane, source, or machine with a clock
-	Hold   time.Duration // how long it lasts
+	Hold   time.Duration // duration
 
-	// Possible tells whether a deployment has what it breaks; nil: every one has.
+	// Possible reports whether a deployment has the target; nil: always.
 	Possible func(d *deployment.Deployment) bool
 
-	// Needs are names that other faults may use meanwhile, Alone those that none may.
-	// See holds.
+	// Needs are names held shared with other faults, Alone those held exclusively. See
+	// holds.
 	Needs, Alone []string
 
-	// Inject breaks it. heal, which may be nil, undoes that after the hold, or at the end
-	// of ctx if that is earlier; it is called after an error too.
+	// Inject injects the fault. heal, which may be nil, undoes it after the hold, or at the
+	// end of ctx if that is earlier, also after an error.
 	Inject func(ctx context.Context, s *site) (heal func(), err error)
 }
 
-// Name says what is done to what for how long.
+// Name is kind, target, and duration.
 func (f Fault) Name() string {
 	name := strings.TrimSpace(f.Kind + " " + f.Target)
 	if f.Hold > 0 {
@@ -40,8 +40,8 @@ func (f Fault) Name() string {
 	return name
 }
 
-// carryOut injects a fault and heals it: with the parts that it needs, in the journal,
-// and counted if it took effect.
+// carryOut takes the names that a fault needs, injects it, notes and counts it, and heals
+// it.
 func (s *site) carryOut(ctx context.Context, f Fault) error {
 	release, ok := s.holds.take(f.Needs, f.Alone)
 	if !ok {
@@ -63,8 +63,8 @@ func (s *site) carryOut(ctx context.Context, f Fault) error {
 	return err
 }
 
-// allNATS is held shared by what takes a NATS server away, and alone by what all servers
-// are needed for: one may lose its data only while the others have all of it.
+// allNATS is held shared by faults that stop a NATS server, and alone by those that need
+// all servers: one may lose its data only while the others have all of it.
 const allNATS = "every NATS server"
 
 // on is a fault of a process.
@@ -77,11 +77,10 @@ func on(kind string, p *deployment.Process, hold time.Duration) Fault {
 }
 
 var (
-	errDown = errors.New("it is down already")
-	errIdle = errors.New("it was idle")
+	errDown = errors.New("already down")
+	errIdle = errors.New("idle")
 )
 
-// start starts a process that is to run.
 func (s *site) start(p interface{ Start() error }) {
 	if err := p.Start(); err != nil {
 		s.journal.note("%v", err)
@@ -114,8 +113,8 @@ func pause(p *deployment.Process, hold time.Duration) Fault {
 	return f
 }
 
-// restart is SIGTERM, and a start after the hold. A process that does not stop as it
-// should is counted as unclean.
+// restart is SIGTERM and, after the hold, a start. A process that is late or exits with
+// another status than 0 is counted as unclean.
 func restart(p *deployment.Process, hold time.Duration) Fault {
 	f := on("restart", p, hold)
 	f.Inject = func(_ context.Context, s *site) (func(), error) {
@@ -128,7 +127,7 @@ func restart(p *deployment.Process, hold time.Duration) Fault {
 	return f
 }
 
-// onLink is a fault of a link, which is healed by its Resume.
+// onLink is a fault of a link, healed by its Resume.
 func onLink(kind, name string, hold time.Duration, do func(*deployment.Link)) Fault {
 	return Fault{Kind: kind, Target: name, Hold: hold, Needs: []string{name}, Inject: func(_ context.Context, s *site) (func(), error) {
 		do(s.Links[name])
@@ -148,21 +147,21 @@ func stall(name string, hold time.Duration) Fault {
 	return onLink("stall", name, hold, (*deployment.Link).Stall)
 }
 
-// Texts that go out with work: a header of every entry, and the insert of a block.
+// Texts in outgoing messages: a header of every entry, and the insert of a block.
 const (
 	anEntry   = "Sluice-Entry"
 	anInsert  = "INSERT INTO flow.records"
 	patience  = 3 * time.Second         // of an ambush
-	gathering = 1200 * time.Millisecond // until requests that wait go out as one entry
+	gathering = 1200 * time.Millisecond // time for requests to gather into one entry
 )
 
-// killInInsert kills the engine a moment after an insert has gone out to it.
+// killInInsert kills the engine shortly after an insert was sent to it.
 func killInInsert(engine *deployment.Process, moment, hold time.Duration) Fault {
 	return ambush("kill-in-insert", engine, deployment.Ingester, deployment.ToEngine, anInsert, moment, hold)
 }
 
-// killInEntry kills a NATS server a moment after an entry of many requests has gone out,
-// with several servers to whichever the api is connected.
+// killInEntry kills a NATS server shortly after an entry of many requests was sent to it;
+// of several servers, the one to which the api is connected.
 func killInEntry(nats *deployment.Process, moment, hold time.Duration) Fault {
 	return ambush("kill-in-entry", nats, deployment.API, deployment.ToNATS, anEntry, moment/20, hold)
 }
@@ -197,7 +196,7 @@ func ambush(kind string, p *deployment.Process, from, to, text string, moment, h
 	return f
 }
 
-// take shares the links from processes of a kind that no fault has for itself.
+// take takes, shared, the links of processes of a kind that no fault holds alone.
 func (s *site) take(from, to string) (links []*deployment.Link, release func()) {
 	var releases []func()
 	for _, p := range s.Of(from) {
@@ -212,8 +211,7 @@ func (s *site) take(from, to string) (links []*deployment.Link, release func()) 
 	}
 }
 
-// trapAll gives a channel on which something comes when the text goes over any of the
-// links.
+// trapAll returns a channel that receives when the text passes any of the links.
 func trapAll(links []*deployment.Link, text string, stall bool) <-chan struct{} {
 	any := make(chan struct{}, len(links))
 	for _, l := range links {
@@ -237,8 +235,8 @@ func killLeader(hold time.Duration) Fault {
 		}}
 }
 
-// wipe makes a NATS server lose its data, as a broken disk does, and come back empty
-// under its old name.
+// wipe deletes the data of a NATS server, as a broken disk does, and restarts it empty
+// under its name.
 func wipe(p *deployment.Process) Fault {
 	return Fault{Kind: "wipe", Target: p.Name, Alone: []string{allNATS}, Possible: severalNATS,
 		Inject: func(ctx context.Context, s *site) (func(), error) {
@@ -248,7 +246,7 @@ func wipe(p *deployment.Process) Fault {
 				s.start(server)
 			}
 			if err := s.WaitCurrent(ready); err != nil {
-				return nil, fmt.Errorf("not done, the others do not have everything: %w", err)
+				return nil, fmt.Errorf("not injected: the other servers are not current: %w", err)
 			}
 			p.Kill()
 			err := os.RemoveAll(p.Data)
@@ -263,7 +261,7 @@ func wipe(p *deployment.Process) Fault {
 		}}
 }
 
-// operate runs a command, as an operator does who tries again when NATS is away.
+// operate runs a command, and retries it while NATS is unreachable, as an operator does.
 func (s *site) operate(ctx context.Context, args ...string) error {
 	name := "sluice " + strings.Join(args, " ")
 	return s.insist(ctx, name, func() error {
@@ -275,7 +273,7 @@ func (s *site) operate(ctx context.Context, args ...string) error {
 	})
 }
 
-// insist tries until it succeeds, or until the end of ctx: other faults take servers away.
+// insist retries until success or the end of ctx: other faults stop servers meanwhile.
 func (s *site) insist(ctx context.Context, what string, try func() error) error {
 	for {
 		err := try()
@@ -289,7 +287,7 @@ func (s *site) insist(ctx context.Context, what string, try func() error) error 
 	}
 }
 
-// lanes are the arguments of a command that may make a lane.
+// lanes are the arguments of a command that may create a lane.
 func (s *site) lanes(command string) []string {
 	return append([]string{"lanes", command}, s.cfg.streams()...)
 }
@@ -309,8 +307,8 @@ func spread(source string) Fault {
 		}}
 }
 
-// addInRetry adds a lane while requests are on their way for longer than their clients
-// wait: they are sent again before and after.
+// addInRetry adds a lane while requests are in flight for longer than their clients'
+// timeout: clients resend them before and after.
 func addInRetry(hold time.Duration) Fault {
 	return Fault{Kind: "add-in-retry", Hold: hold, Inject: func(ctx context.Context, s *site) (func(), error) {
 		links, release := s.take(deployment.API, deployment.ToNATS)
@@ -357,21 +355,21 @@ func stepClock(machine string, by, hold time.Duration) Fault {
 		}}
 }
 
-// freeze pauses an api in the middle of a publish for longer than repeats are
-// recognised: the entry is on its way to NATS, and arrives when everything that it was
-// to be compared with may be forgotten. Then the api goes on, with the answer of NATS in
-// its socket. The entry is void, and no client is told OK.
+// freeze pauses an api during a publish for longer than the deduplication window: the
+// entry is in flight to NATS, and arrives when its repeats are no longer recognised. Then
+// the api resumes, with the answer of NATS in its socket. The entry is void, and no client
+// gets OK.
 func freeze(api *deployment.Process, hold time.Duration) Fault {
 	road := api.Name + deployment.ToNATS
-	return Fault{Kind: "freeze", Target: api.Name, Hold: hold, Alone: []string{api.Name, road, allNATS}, // a server that ends takes what is on its way along
+	return Fault{Kind: "freeze", Target: api.Name, Hold: hold, Alone: []string{api.Name, road, allNATS}, // a stopped server drops data in flight
 		Inject: func(ctx context.Context, s *site) (func(), error) {
 			link := s.Links[road]
 			resume := func() { link.Disarm(); link.Resume() }
 			select {
 			case <-link.Trap(anEntry, true):
-				deployment.Sleep(ctx, 200*time.Millisecond) // the rest of it
+				deployment.Sleep(ctx, 200*time.Millisecond) // the rest of the entry
 			case <-time.After(5 * time.Second):
-				return resume, errors.New("it has nothing to send")
+				return resume, errors.New("idle: no entry to send")
 			case <-ctx.Done():
 				return resume, ctx.Err()
 			}
@@ -380,19 +378,19 @@ func freeze(api *deployment.Process, hold time.Duration) Fault {
 			}
 			return func() {
 				resume()
-				deployment.Sleep(ctx, 2*time.Second) // NATS takes it, and says so
+				deployment.Sleep(ctx, 2*time.Second) // NATS appends and acknowledges it
 				api.Resume()
 			}, nil
 		}}
 }
 
-// laneSettings is held by what changes the settings of a lane and puts them back, and alone
-// by what sets NATS back: a restored stream has settings of its own, and one that is copied
-// has those of just then.
+// laneSettings is held shared by faults that change a lane's configuration and restore it,
+// and alone by those that set NATS back: a copied or restored stream has the configuration
+// of that moment.
 const laneSettings = "settings of lanes"
 
-// fillLane leaves a lane no room for a while: of requests that are cut over several
-// lanes, the others take their parts.
+// fillLane fills a lane's disk budget: of requests cut for several lanes, the other lanes
+// accept their chunks.
 func fillLane(lane string, hold time.Duration) Fault {
 	return Fault{Kind: "fill-lane", Target: lane, Hold: hold, Needs: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		js, err := s.JetStream()
@@ -415,8 +413,8 @@ func fillLane(lane string, hold time.Duration) Fault {
 	}}
 }
 
-// update writes a stream's configuration while no fault takes a server away: one that is
-// killed meanwhile does not know the stream any more.
+// update writes a stream's configuration while no fault stops a server: one killed
+// meanwhile loses the stream.
 func (s *site) update(js jetstream.JetStream, cfg jetstream.StreamConfig) error {
 	release, _ := s.holds.take(nil, []string{allNATS})
 	defer release()
@@ -426,7 +424,7 @@ func (s *site) update(js jetstream.JetStream, cfg jetstream.StreamConfig) error 
 	return err
 }
 
-// fillDisk leaves a disk no room beyond what is used already.
+// fillDisk fills a disk.
 func fillDisk(p *deployment.Process, hold time.Duration) Fault {
 	f := on("fill-disk", p, hold)
 	f.Inject = func(_ context.Context, s *site) (func(), error) {

@@ -12,8 +12,7 @@ import (
 	"sluice/cmd/internal/oracle"
 )
 
-// ledger is where a source writes down what became of each record that it sent: the lines
-// that the oracle reads.
+// ledger is a source's file of sent records with their outcomes, for the oracle.
 type ledger struct {
 	source string
 	path   string
@@ -21,16 +20,15 @@ type ledger struct {
 	mu        sync.Mutex
 	file      *os.File
 	records   int64 // lines
-	abandoned int64 // of them, of records that were given up
+	abandoned int64 // of them, of abandoned records
 	forgotten map[string]bool
-	expired   string // file of the rows that are due; empty when none are
+	expired   string // file of the expired rows; empty without any
 }
 
-// entry is a line of a ledger. The oracle needs no request; a client does that sends one
-// again under its key.
+// entry is a line of a ledger. The request is for clients that resend it under its key.
 type entry struct {
 	oracle.Line
-	Request string `json:"request,omitempty"` // of records that only it identifies
+	Request string `json:"request,omitempty"` // of records without identity
 }
 
 func newLedger(dir, source string) (*ledger, error) {
@@ -40,7 +38,7 @@ func newLedger(dir, source string) (*ledger, error) {
 	return l, err
 }
 
-// note writes down what became of a body: a record, or an array of them.
+// note writes the outcome of a body: a record, or an array of records.
 func (l *ledger) note(body []byte, acked bool) error { return l.noteRequest("", body, acked) }
 
 func (l *ledger) noteRequest(request string, body []byte, acked bool) error {
@@ -68,14 +66,14 @@ func (l *ledger) noteRequest(request string, body []byte, acked bool) error {
 	return err
 }
 
-// forget leaves an instance of it out of what must be there.
+// forget removes an instance from the expected records.
 func (l *ledger) forget(instance string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgotten[instance] = true
 }
 
-// expire leaves the rows in a file out of what must be there.
+// expire removes the rows in a file from the expected records.
 func (l *ledger) expire(rows string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +103,7 @@ func readWith(path string, read func(io.Reader) error) error {
 	return read(file)
 }
 
-// acknowledged are the first lines of the ledger, so many, that were acknowledged.
+// acknowledged are the first n acknowledged lines of the ledger.
 func (l *ledger) acknowledged(lines int64, do func(entry) error) error {
 	file, err := os.Open(l.path)
 	if err != nil {
@@ -129,7 +127,7 @@ func (l *ledger) acknowledged(lines int64, do func(entry) error) error {
 	return nil
 }
 
-// written is how many lines the ledger has.
+// written is the number of lines of the ledger.
 func (l *ledger) written() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

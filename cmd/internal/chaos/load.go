@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/load/camunda"
 )
 
-// posting is who posts in a run.
+// posting lists the clients of a run.
 type posting struct {
 	clients   []client
 	engines   []engine
@@ -25,13 +25,13 @@ type posting struct {
 	giveUp    time.Duration // ends the retries of a request
 }
 
-// giveUp ends the retries of a request whose records have no identity. It is well within
-// the window in which a repeat is recognised, with what links and paused processes may
-// hold a copy of it back.
+// giveUp ends the retries of a request whose records have no identity. It is well below
+// the deduplication window, including the time for which links and paused processes may
+// delay a copy.
 const giveUp = 45 * time.Second
 
-// client is one way to post requests, each of other records. Every client is a source of
-// its own.
+// client posts requests in one way, each with new records. Every client is a source of its
+// own.
 type client struct {
 	source string
 	share  float64 // of all records
@@ -39,22 +39,22 @@ type client struct {
 	after  float64 // of the run, it begins
 }
 
-// engine is a workflow engine, and how its exporters write what they send again and
-// again, cut into other requests. Keys and positions of engines are equal: all begin at 1.
+// engine is a workflow engine with the forms of its exporters, which resend records cut
+// into other requests. Engines have equal keys and positions: all begin at 1.
 type engine struct {
 	source     string
-	share      float64 // of all records, before they are sent again
+	share      float64 // of all records, without resent ones
 	partitions int
 	forms      []form // of the api's own route; none: bulks, as Camunda's exporters write them
 }
 
-// anonymousSource posts records without any identity, anonymousShare of all.
+// anonymousSource posts records without identity, anonymousShare of all records.
 const (
 	anonymousSource = "anonymous"
 	anonymousShare  = 0.04
 )
 
-// posts are all of them, which meet different paths of the stream, or brokers alone.
+// posts are all clients, which take different paths through the stream, or brokers alone.
 func (c Config) posts() posting {
 	if c.Brokers {
 		return posting{engines: []engine{{"engine-b", 1, 3, nil}}}
@@ -64,7 +64,7 @@ func (c Config) posts() posting {
 		clients: []client{
 			{source: "bulk", share: 0.32, cfg: load.Config{Batch: 500, Connections: 4}},
 			{source: "large", share: 0.15, cfg: load.Config{Batch: 4000, Connections: 2}},                          // several messages each
-			{source: "small", share: 0.08, cfg: load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // known again by their content
+			{source: "small", share: 0.08, cfg: load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // repeats recognised by content
 			{source: "single", share: 0.02, cfg: load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // many of them in an entry
 			{source: "late", share: 0.05, cfg: load.Config{Batch: 1000, Connections: 2, NoKey: true}, after: 0.15}, // has two lanes, and its requests are cut
 		},
@@ -94,8 +94,8 @@ func (p posting) sources() (names []string) {
 	return names
 }
 
-// post posts until the time is up and everything is answered or given up. What was sent is
-// in the ledgers.
+// post posts until the time is up and every request is answered or abandoned. The ledgers
+// list the records.
 func (s *site) post(ctx context.Context, all posting) (exported camunda.Count, err error) {
 	seeds := rand.New(rand.NewPCG(s.cfg.Seed, 0x10ad))
 	work, ctx := errgroup.WithContext(ctx)
@@ -149,7 +149,7 @@ func (s *site) postAs(ctx context.Context, c client) error {
 	return nil
 }
 
-// abandoned are the records that their clients gave up.
+// abandoned are the records that clients stopped retrying.
 func (s *site) abandoned() (n int64) {
 	for _, l := range s.ledgers {
 		n += l.abandoned

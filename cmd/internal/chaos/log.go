@@ -12,20 +12,20 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// logs are those of a workflow engine at work: it writes records into the log of each
-// partition, which exporters read as often as they have to.
+// logs are the logs of a workflow engine, one per partition, which exporters read and
+// reread.
 type logs struct {
 	engine     *simulator.Engine
 	partitions map[int64]*partitionLog
 }
 
-// partitionLog is what one partition of a source has written, in order.
+// partitionLog is the log of one partition.
 type partitionLog struct {
 	file *os.File // records, one after the other
 
 	mu    sync.Mutex
 	ends  []int64 // offset behind each record
-	whole bool    // nothing more is written
+	whole bool    // complete
 }
 
 // newLogs makes the logs of a source in dir.
@@ -48,7 +48,7 @@ func (s *logs) close() {
 	}
 }
 
-// write writes records as they happen, until then.
+// write writes records in real time, until then.
 func (s *logs) write(ctx context.Context, until time.Time) error {
 	defer func() {
 		for _, l := range s.partitions {
@@ -91,7 +91,7 @@ func (l *partitionLog) finish() {
 	l.whole = true
 }
 
-// Len is how many records there are, and whether there will be no more.
+// Len is the number of records, and whether the log is complete.
 func (l *partitionLog) Len() (n int, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,24 +1,24 @@
-// Command chaos runs Sluice as processes under load, does something to it, and then
-// compares every acknowledged record with the tables. It exits 0 only if none is
-// missing and none is there twice. What it does is a scenario:
+// Command chaos runs Sluice as processes under load, disturbs it, and then compares every
+// acknowledged record with the tables. It exits 0 only if no record is missing or
+// duplicated. The scenarios are:
 //
-//	chaos    breaks it in every way it can, by chance, and heals it
-//	upgrade  replaces its processes one after the other by another version, and back
-//	soak     nothing, for a long time, and watches what must not grow
+//	chaos    injects random faults and heals them
+//	upgrade  replaces the processes by another version, one by one, and back
+//	soak     runs undisturbed for long, and checks that nothing grows
 //
-// The schedule of faults follows from the seed alone, so that a run that failed can be
-// repeated; what a fault meets depends on timing too.
+// The seed alone determines the schedule of faults, so a failed run can be repeated; the
+// effect of a fault also depends on timing.
 //
 // Every client is a source of its own. Some post each record in one request until it is
-// acknowledged or given up; exporters of simulated engines post what they have posted
-// before, cut into other requests and written in other forms; one posts records without
-// identity, under keys.
+// acknowledged or abandoned. Exporters of simulated engines also resend records, cut into
+// other requests and in other forms. One client posts records without identity, under
+// idempotency keys.
 //
-// Every client writes down what it has posted and whether that was acknowledged, in a
-// ledger of its source. A run ends with all processes healed, waits until the lanes are
-// empty, and compares row by row what the oracle (cmd/internal/oracle) computes from these
-// ledgers alone: flow.records as it is, every counter, every view of an aggregate. What was
-// sent but never acknowledged may be stored once or not at all. sluice verify must agree.
+// Every client writes its records and their outcomes to a ledger. A run heals all faults,
+// waits until the lanes are empty, and compares the tables row by row with the oracle's
+// computation (cmd/internal/oracle) from the ledgers alone: flow.records without FINAL,
+// every counter, every aggregate view. Records that were never acknowledged may be stored
+// once or not at all. sluice verify must agree.
 package main
 
 import (
@@ -33,9 +33,9 @@ import (
 )
 
 type commands struct {
-	Chaos   Config  `cmd:"" default:"withargs" help:"Break a running Sluice and look for what was lost or duplicated."`
+	Chaos   Config  `cmd:"" default:"withargs" help:"Inject faults under load, and find lost or duplicated records."`
 	Upgrade Upgrade `cmd:"" help:"Roll a running Sluice to another version and back, under load."`
-	Soak    Soak    `cmd:"" help:"Run Sluice under a steady load and watch what must not grow."`
+	Soak    Soak    `cmd:"" help:"Run Sluice under a steady load and check that memory, files and delays do not grow."`
 }
 
 func main() {
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// report prints what a run has found.
+// report prints the result of a run.
 func report(result Result, err error) error {
 	if err == nil || errors.Is(err, ErrBroken) {
 		fmt.Println(result)

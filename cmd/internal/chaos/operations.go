@@ -14,15 +14,15 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// operation is what every long-lived installation meets, and what its operator does: a
-// fault with a name of its own, which a run carries out once, or never.
+// operation is an operator's action or an event in the life of an installation: a named
+// fault that a run carries out once, or never.
 type operation struct {
 	name  string
 	on    bool // in runs that name none
 	fault func(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault
 }
 
-// operations are all there are. Those that are off have not yet run to a clean end.
+// operations are all operations. Those that are off have no clean run yet.
 var operations = []operation{
 	{"backup", true, backup},
 	{"recount", true, recount},
@@ -47,7 +47,7 @@ const none = "none"
 func (c Config) operations() (all []operation, err error) {
 	for _, name := range c.Faults {
 		if name != none && !slices.ContainsFunc(operations, func(o operation) bool { return o.name == name }) {
-			return nil, fmt.Errorf("--faults %s is none of %s, or %s", name, strings.Join(operationNames(), ", "), none)
+			return nil, fmt.Errorf("--faults %s: use some of %s, or %s", name, strings.Join(operationNames(), ", "), none)
 		}
 	}
 	for _, o := range operations {
@@ -65,17 +65,16 @@ func operationNames() (names []string) {
 	return names
 }
 
-// does tells whether a run carries out an operation.
+// does reports whether a run carries out an operation.
 func (c Config) does(name string) bool {
-	all, _ := c.operations() // a name that is none was refused before
+	all, _ := c.operations() // unknown names were rejected before
 	return slices.ContainsFunc(all, func(o operation) bool { return o.name == name })
 }
 
-// oneOperation is held by an operation while it lasts: one follows the other, as an
-// operator does them.
+// oneOperation is held by every operation: they follow each other, as an operator's do.
 const oneOperation = "operator"
 
-// asked are the operations of a run, in an order of the seed, spread over its middle.
+// asked are the operations of a run, ordered by the seed and spread over its middle.
 func asked(cfg Config, d *deployment.Deployment) (all []due) {
 	r := rand.New(rand.NewPCG(cfg.Seed, 0x09e7))
 	chosen, _ := cfg.operations()
@@ -85,7 +84,7 @@ func asked(cfg Config, d *deployment.Deployment) (all []due) {
 		f.Alone = append(f.Alone, oneOperation)
 		inject := f.Inject
 		f.Inject = func(ctx context.Context, s *site) (func(), error) {
-			// It is done also when the time is up while another one was under way.
+			// Also carried out when the time ended during another operation.
 			whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 			defer cancel()
 			defer context.AfterFunc(ctx, func() {
@@ -101,10 +100,10 @@ func asked(cfg Config, d *deployment.Deployment) (all []due) {
 	return all
 }
 
-// errNotInjected is what a run returns that was asked for a fault and never injected it.
-var errNotInjected = errors.New("a fault that was asked for was never injected")
+// errNotInjected: a requested fault was never injected.
+var errNotInjected = errors.New("a requested fault was never injected")
 
-// injected fails when an operation is missing in what was done.
+// injected fails when a requested operation was not carried out.
 func (c Config) injected(done counts) error {
 	all, err := c.operations()
 	for _, o := range all {
@@ -115,7 +114,7 @@ func (c Config) injected(done counts) error {
 	return err
 }
 
-// command is an operation that is one command of the operator.
+// command is an operation of one operator's command.
 func command(kind string, args func(s *site) []string) Fault {
 	return Fault{Kind: kind, Inject: func(ctx context.Context, s *site) (func(), error) {
 		return nil, s.operate(ctx, args(s)...)
@@ -127,34 +126,34 @@ func (s *site) withTables(args ...string) []string {
 	return append(args, "--clickhouse", s.ClickHouse())
 }
 
-// window are the options of a command that has to know the deduplication window.
+// window are the options of commands that need the deduplication window.
 func (s *site) window() []string { return []string{"--repeat-window", s.cfg.RepeatWindow.String()} }
 
-// backup makes one while records flow. One that was interrupted is resumed.
+// backup backs up while records flow, and resumes an interrupted backup.
 func backup(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return command("backup", func(s *site) []string { return s.withTables("backup", "--to", filepath.Join(s.Dir, "backup")) })
 }
 
-// recount recomputes the counters of today, whether that is due or not.
+// recount recomputes the counters of today, due or not.
 func recount(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return command("recount", func(s *site) []string { return s.withTables("recount", time.Now().UTC().Format(time.DateOnly)) })
 }
 
-// migrateTTL changes how long rows are kept, to so many days that none expires.
+// migrateTTL changes the retention, to a value with which no row expires.
 func migrateTTL(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	return Fault{Kind: "migrate-ttl", Inject: func(ctx context.Context, s *site) (func(), error) {
 		return nil, s.keep(ctx, 30+r.IntN(400))
 	}}
 }
 
-// keep sets how many days rows and counters are kept.
+// keep sets the retention of rows and counters, in days.
 func (s *site) keep(ctx context.Context, days int) error {
 	text := fmt.Sprintf("%dd", days)
 	return s.operate(ctx, s.withTables("migrate", "ttl", "--keep-records", text, "--keep-counts", text)...)
 }
 
-// rebuild makes the tables again in another database, which the command compares with
-// those in use, and drops them.
+// rebuild recreates the tables in another database, which the command compares with the
+// live one, and drops it.
 func rebuild(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return Fault{Kind: "rebuild", Inject: func(ctx context.Context, s *site) (func(), error) {
 		if err := s.operate(ctx, s.withTables(append([]string{"rebuild", "--into", "flow_rebuild"}, s.window()...)...)...); err != nil {
@@ -164,8 +163,8 @@ func rebuild(*rand.Rand, Config, *deployment.Deployment) Fault {
 	}}
 }
 
-// deadReplay lets a constraint refuse every record of a source for a while: its records
-// become dead letters. Once the constraint is gone they are replayed.
+// deadReplay adds a constraint that rejects every record of a source: they become dead
+// letters. After dropping the constraint it replays them.
 func deadReplay(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	hold := between(r, time.Second, 4*time.Second)
 	return Fault{Kind: "dead-replay", Target: people, Inject: func(ctx context.Context, s *site) (func(), error) {
@@ -184,8 +183,8 @@ func deadReplay(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	}}
 }
 
-// replayLetters replays dead letters until none is left. A block that was refused until
-// the constraint was dropped may leave more of them.
+// replayLetters replays dead letters until none is left. A block rejected by the constraint
+// may add more of them afterwards.
 func (s *site) replayLetters(ctx context.Context) error {
 	return s.insist(ctx, "replay dead letters", func() error {
 		if _, err := s.Sluice(ctx, "dead", "replay", "--all", "--nats", s.NATSURL); err != nil {
@@ -199,7 +198,7 @@ func (s *site) replayLetters(ctx context.Context) error {
 	})
 }
 
-// deadLetters is how many there are that were not replayed.
+// deadLetters is the number of dead letters.
 func (s *site) deadLetters(ctx context.Context) (uint64, error) {
 	js, err := s.JetStream()
 	if err != nil {
@@ -222,7 +221,7 @@ func (s *site) someLetters(ctx context.Context) error {
 	return err
 }
 
-// forget forgets an instance that has ended.
+// forget removes an instance that has ended.
 func forget(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	which := r.IntN(1000)
 	return Fault{Kind: "forget", Target: people, Inject: func(ctx context.Context, s *site) (func(), error) {
@@ -244,7 +243,7 @@ func forget(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	}}
 }
 
-// twoSources only counts: the twins post all the time.
+// twoSources only counts: the twins always post.
 func twoSources(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return Fault{Kind: "two-sources", Inject: func(ctx context.Context, s *site) (func(), error) {
 		return nil, s.insist(ctx, "wait until both twins have posted", func() error {
@@ -258,8 +257,8 @@ func twoSources(*rand.Rand, Config, *deployment.Deployment) Fault {
 	}}
 }
 
-// clockDays steps the clock of an api or an ingester by days: more than records may be
-// ahead of it, more than a retention, in both directions.
+// clockDays steps the clock of an api or an ingester by days, in both directions: by more
+// than records may be ahead, and by more than a retention.
 func clockDays(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	machine := pick(r, slices.Concat(d.Of(deployment.API), d.Of(deployment.Ingester))).Name
 	by := time.Duration(8+r.IntN(500)) * 24 * time.Hour

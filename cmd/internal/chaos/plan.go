@@ -13,13 +13,13 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// due is a fault and when it comes, since the beginning.
+// due is a fault and its time since the start.
 type due struct {
 	at time.Duration
 	Fault
 }
 
-// plan makes the schedule of a run. It follows from its arguments alone.
+// plan is the schedule of a run, a pure function of its arguments.
 func plan(cfg Config, d *deployment.Deployment) []due {
 	if cfg.Outage > 0 {
 		at := max(0, cfg.For-cfg.Outage) / 2
@@ -35,8 +35,8 @@ func plan(cfg Config, d *deployment.Deployment) []due {
 	return all
 }
 
-// carryOutAll carries out a schedule, each fault at its time, and returns when the last
-// one is over or, at the end of ctx, healed.
+// carryOutAll carries out a schedule, each fault at its time. It returns when all faults
+// are healed, at the end of ctx at the latest.
 func (s *site) carryOutAll(ctx context.Context, schedule []due) {
 	began := time.Now()
 	var faults sync.WaitGroup
@@ -44,15 +44,15 @@ func (s *site) carryOutAll(ctx context.Context, schedule []due) {
 		if !deployment.Sleep(ctx, time.Until(began.Add(f.at))) {
 			break
 		}
-		faults.Go(func() { _ = s.carryOut(ctx, f.Fault) }) // what it could not break is in the journal
+		faults.Go(func() { _ = s.carryOut(ctx, f.Fault) }) // the journal has the error
 	}
 	faults.Wait()
 }
 
-// clockStep is how far clocks are stepped.
+// clockStep is the maximum step of a clock.
 const clockStep = 10 * time.Minute
 
-// steps are the faults of clocks: a schedule of their own, beside the others.
+// steps is the schedule of clock faults, beside the others.
 func steps(cfg Config, d *deployment.Deployment) (all []due) {
 	clocks := machines(d)
 	r := rand.New(rand.NewPCG(cfg.Seed, 0xc10c))
@@ -66,7 +66,7 @@ func steps(cfg Config, d *deployment.Deployment) (all []due) {
 	return all
 }
 
-// machines are those whose clocks matter.
+// machines are those whose clocks are stepped.
 func machines(d *deployment.Deployment) (all []string) {
 	for _, p := range slices.Concat(d.Of(deployment.NATS), d.Of(deployment.API)) {
 		all = append(all, p.Name)
@@ -74,7 +74,7 @@ func machines(d *deployment.Deployment) (all []string) {
 	return append(all, deployment.Operator)
 }
 
-// milestones are the rare faults that no run should be without.
+// milestones are the rare faults that every run includes.
 func milestones(cfg Config, d *deployment.Deployment) (all []due) {
 	add := func(at float64, f Fault) { all = append(all, due{time.Duration(at * float64(cfg.For)), f}) }
 	add(0.05, addLane())
@@ -88,7 +88,7 @@ func milestones(cfg Config, d *deployment.Deployment) (all []due) {
 		add(0.30, wipe(nats[0]))
 		add(0.70, wipe(nats[len(nats)-1]))
 	}
-	for i, lane := range []string{"FLOW_1", "FLOW_0", "FLOW_1"} { // where the source that came last is
+	for i, lane := range []string{"FLOW_1", "FLOW_0", "FLOW_1"} { // where the last source is
 		add(0.25+0.2*float64(i), fillLane(lane, time.Duration(3+3*i)*time.Second))
 	}
 	hold := cfg.RepeatWindow + cfg.RepeatWindow/6
@@ -111,7 +111,7 @@ func milestones(cfg Config, d *deployment.Deployment) (all []due) {
 // spreads are the sources that are moved to other lanes.
 var spreads = []string{"engine-a", "ids-only", "bulk", anonymousSource}
 
-// gap is the time to the next fault: now and then a long one, to catch up.
+// gap is the time to the next fault; some are long, so that the ingesters catch up.
 func gap(r *rand.Rand, mean time.Duration) time.Duration {
 	return max(mean/10, min(4*mean, time.Duration(r.ExpFloat64()*float64(mean))))
 }
@@ -123,8 +123,8 @@ func draw(r *rand.Rand, d *deployment.Deployment) Fault {
 	down := between(r, 50*time.Millisecond, 6*time.Second)
 	long := between(r, 100*time.Millisecond, 25*time.Second)
 	short := between(r, 100*time.Millisecond, 12*time.Second)
-	// All draws are made whatever comes of them, so that a change of one kind leaves the
-	// rest of a schedule as it was.
+	// All draws are made in any case, so that a change of one kind leaves the rest of a
+	// schedule unchanged.
 	n := r.IntN(100)
 	for _, weight := range []struct {
 		upTo int
@@ -149,7 +149,7 @@ func draw(r *rand.Rand, d *deployment.Deployment) Fault {
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-// between draws a time so that each order of magnitude is as likely.
+// between draws a time, log-uniformly.
 func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	d := time.Duration(float64(least) * math.Exp(r.Float64()*math.Log(float64(most)/float64(least))))
 	return d.Round(time.Millisecond)

@@ -16,11 +16,11 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// later is how long an installation runs on after its backup was made.
+// later is the time between a backup and its restore.
 func later(r *rand.Rand, cfg Config) time.Duration { return between(r, cfg.For/30, cfg.For/8) }
 
-// serversAlone are the names that a fault holds which takes away servers of a kind with
-// their data, while apis and ingesters run: no other one starts or reaches them.
+// serversAlone are the names held by a fault that stops servers of a kind and replaces
+// their data, while apis and ingesters run: no other fault may start or use them.
 func serversAlone(d *deployment.Deployment, kinds ...string) (names []string) {
 	names = append(serverLinks(d), allNATS)
 	for _, kind := range append(kinds, deployment.Ingester) {
@@ -31,9 +31,8 @@ func serversAlone(d *deployment.Deployment, kinds ...string) (names []string) {
 	return names
 }
 
-// restore sets NATS and ClickHouse back to a backup, as docs/backup.md says: apis stay
-// alive and cannot reach NATS meanwhile, ingesters are stopped, and everything is sent
-// again afterwards.
+// restore restores NATS and ClickHouse from a backup by docs/backup.md: apis run without
+// NATS meanwhile, ingesters are stopped, and sources resend everything afterwards.
 func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	wait := later(r, cfg)
 	return Fault{Kind: "restore", Alone: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
@@ -50,8 +49,8 @@ func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	}}
 }
 
-// setBackNATS sets NATS alone back to a copy of its data, and resumes every lane behind
-// the last message that it has, as an operator does after that.
+// setBackNATS restores only NATS from a copy of its data, and resets every lane to its last
+// message, as an operator does.
 func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	return setBackAlone("set-back-nats", deployment.NATS, later(r, cfg), func(ctx context.Context, s *site) error {
 		ends, err := s.laneEnds(ctx)
@@ -62,8 +61,8 @@ func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	})
 }
 
-// setBackClickHouse sets ClickHouse alone back to a copy of its data, and rebuilds its
-// tables from the lanes, as docs/runbooks/RecordsLostInTable.md says.
+// setBackClickHouse restores only ClickHouse from a copy of its data, and rebuilds its
+// tables from the lanes by docs/runbooks/RecordsLostInTable.md.
 func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	return setBackAlone("set-back-clickhouse", deployment.Engine, later(r, cfg), func(ctx context.Context, s *site) error {
 		var report struct {
@@ -72,7 +71,7 @@ func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault
 		err := s.insist(ctx, "rebuild", func() error {
 			out, err := s.Sluice(ctx, s.withTables(append([]string{"rebuild", "--json", "--into", "flow_back", "--nats", s.NATSURL}, s.window()...)...)...)
 			if json.Unmarshal([]byte(out), &report) == nil && len(report.Swap) > 0 {
-				err = nil // it says that the tables differ, as they do
+				err = nil // the command fails because the tables differ, as expected
 			}
 			return err
 		})
@@ -101,7 +100,7 @@ func setBackAlone(kind, of string, wait time.Duration, repair func(context.Conte
 	}}
 }
 
-// copyData copies the data of all servers of a kind while they are stopped.
+// copyData stops all servers of a kind and copies their data.
 func (s *site) copyData(kind, to string) (err error) {
 	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kind))
 	defer release()
@@ -117,9 +116,9 @@ func (s *site) copyData(kind, to string) (err error) {
 	return err
 }
 
-// setBack stops the ingesters and the servers of some kinds, replaces the data of each
-// server, starts them, and repairs what the operator has to while no program reaches them.
-// Then everything runs again, and everything is sent again.
+// setBack stops the ingesters and the servers of some kinds, replaces the servers' data,
+// starts them, and repairs them while no program reaches them. Then it starts everything,
+// and sources resend all records.
 func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deployment.Process) error, repair func() error) error {
 	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kinds...))
 	err := func() (err error) {
@@ -161,7 +160,7 @@ func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deploy
 	return s.resend(ctx)
 }
 
-// serversAnswer tells whether NATS and the engine do, past all links.
+// serversAnswer fails unless NATS and the engine answer, without links.
 func (s *site) serversAnswer(ctx context.Context) error {
 	for _, p := range s.Of(deployment.NATS) {
 		if err := programtest.AnswersOK(ctx, "http://"+p.HTTP+"/healthz"); err != nil {
@@ -188,7 +187,7 @@ func (s *site) laneEnds(ctx context.Context) (map[int]uint64, error) {
 	return ends, streams.Err()
 }
 
-// lanesReset lets a lane resume where it is: what an operator does once too often.
+// lanesReset resets a lane to its checkpoint: a needless reset by an operator.
 func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	lane := r.IntN(2)
 	var alone []string
@@ -196,7 +195,7 @@ func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 		alone = append(alone, p.Name)
 	}
 	return Fault{Kind: "lanes-reset", Target: fmt.Sprint("lane ", lane), Alone: alone, Inject: func(ctx context.Context, s *site) (func(), error) {
-		for _, p := range s.Of(deployment.Ingester) { // so that its checkpoint stands
+		for _, p := range s.Of(deployment.Ingester) { // so that its checkpoint stays
 			p.Kill()
 		}
 		heal := func() {
@@ -216,7 +215,7 @@ func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	}}
 }
 
-// checkpoint is that of a lane, as sluice lanes list shows it.
+// checkpoint is that of a lane, by sluice lanes list.
 func (s *site) checkpoint(ctx context.Context, lane int) (done uint64, err error) {
 	out, err := s.Sluice(ctx, "lanes", "list", "--nats", s.NATSURL)
 	for line := range strings.Lines(out) {
@@ -229,8 +228,8 @@ func (s *site) checkpoint(ctx context.Context, lane int) (done uint64, err error
 	return 0, errors.Join(err, fmt.Errorf("lane %d is not in:\n%s", lane, out))
 }
 
-// awayAndBack moves a source to another lane and back, each time while the lane that it
-// leaves is behind.
+// awayAndBack moves a source to another lane and back, each time while the old lane has a
+// backlog.
 func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 	const source = "ids-only"
 	behind := between(r, time.Second, 10*time.Second)
@@ -264,7 +263,7 @@ func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 	}}
 }
 
-// firstLane is that of a source, as sluice lanes list shows it.
+// firstLane is that of a source, by sluice lanes list.
 func (s *site) firstLane(ctx context.Context, source string) (string, error) {
 	out, err := s.Sluice(ctx, "lanes", "list", "--nats", s.NATSURL)
 	for line := range strings.Lines(out) {

@@ -20,12 +20,12 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Upgrade says which programs replace which, and how. It is the command line.
+// Upgrade has the options of the scenario upgrade.
 type Upgrade struct {
-	For      time.Duration `default:"60s" help:"How long to post, and to roll there and back."`
+	For      time.Duration `default:"60s" help:"Duration of the load and of the rolling upgrades."`
 	Rate     float64       `default:"1000" help:"Records per second."`
-	Previous string        `type:"path" help:"Folder of the programs of the version before; those of this version replace each other when empty."`
-	Seed     uint64        `default:"1" help:"Decides the records."`
+	Previous string        `type:"path" help:"Folder of the programs of the previous version; this version when empty."`
+	Seed     uint64        `default:"1" help:"Seed of the records."`
 
 	Bin     string    `kong:"-"` // folder of the programs, with clocks; built when empty
 	Journal io.Writer `kong:"-"`
@@ -37,17 +37,15 @@ func (u *Upgrade) Run(ctx context.Context) error {
 	return report(upgrade(ctx, *u))
 }
 
-// retry is how long after a request was sent first its client begins another attempt. One
-// that is still refused then fails the roll.
+// retry bounds the retries of a request, from its first attempt. A request still rejected
+// then fails the upgrade.
 const retry = time.Second
 
-// errRefused is what upgrade returns when a client had to wait longer than that.
-var errRefused = errors.New("a client was refused for longer than a second")
+var errRefused = errors.New("a client was rejected for longer than a second")
 
-// upgrade replaces every api and every ingester, one of each kind at a time, by this
-// version, by the one before, and by this one again, until the time is up, while records
-// and changes of fields come in over a link that leads to apis that are ready, as a
-// Service of Kubernetes does.
+// upgrade replaces every api and ingester, one of each kind at a time, by this version, by
+// the previous one, and by this one again, until the time is up. Records and changes of
+// fields arrive over a link to the ready apis, like a Kubernetes Service.
 func upgrade(ctx context.Context, u Upgrade) (Result, error) {
 	if u.Bin == "" {
 		dir, err := os.MkdirTemp("", "sluice-upgrade-")
@@ -86,9 +84,8 @@ func upgrade(ctx context.Context, u Upgrade) (Result, error) {
 	return r, err
 }
 
-// roll replaces all apis and all ingesters by the programs in bin. The reader of a format
-// goes before its writer when a later version comes, and after it when it goes; of one
-// version they go at the same time.
+// roll replaces all apis and all ingesters by the programs in bin. An upgrade replaces the
+// readers of a format first, a downgrade its writers; within one version both at once.
 func (s *site) roll(ctx context.Context, bin string, n int) error {
 	kinds := []string{deployment.Ingester, deployment.API}
 	if n%2 == 1 {
@@ -111,8 +108,8 @@ func (s *site) roll(ctx context.Context, bin string, n int) error {
 	return rolling.Wait()
 }
 
-// changeFields puts one dataset field after the other until the time is up, and then waits
-// until each can be read as it was put last.
+// changeFields puts dataset fields until the time is up, and then waits until each has its
+// last value.
 func (s *site) changeFields(ctx context.Context, giveUp time.Duration) error {
 	last := map[string]string{}
 	for n, began := 0, time.Now(); time.Since(began) < s.cfg.For; n++ {
@@ -147,7 +144,7 @@ func (s *site) changeFields(ctx context.Context, giveUp time.Duration) error {
 	return nil
 }
 
-// field makes one attempt at a request about a field.
+// field makes one attempt of a request about a field.
 func (s *site) field(ctx context.Context, method, field, body string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.URL+"/ds/dataset/field/custom/rolled/"+field, strings.NewReader(body))
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// sample is what was seen at one time. Names are those of the table: rss, files
-// and goroutines of each part, and parts, lag and fresh.
+// sample holds the measured values of one time, by the column names of the table: rss,
+// files and goroutines of each process, and parts, lag and fresh.
 type sample map[string]float64
 
 // column is one of the table.
 type column struct {
 	name  string
-	unit  float64 // of the table, in that of the sample
-	ratio float64 // how much more the last third of a run may have than the middle one
-	slack float64 // and beyond that
+	unit  float64 // of the table, in units of the sample
+	ratio float64 // tolerated growth from the middle third of a run to the last
+	slack float64 // plus this
 }
 
-// columns are what must not grow. NATS and the engine keep more as there is
-// more to keep, up to bounds of their own; the others keep nothing.
+// columns must not grow. NATS and the engine cache more as their data grows, up to bounds
+// of their own.
 var columns = []column{
 	{"api rss", mib, 0.10, 48 * mib},
 	{"ingester rss", mib, 0.10, 64 * mib},
@@ -47,8 +47,8 @@ const (
 	fresh = "fresh p99" // seconds; NaN when nothing was stored
 )
 
-// look takes a sample. before is the histogram of freshness at the last one;
-// it returns the one of now.
+// look takes a sample. before is the freshness histogram at the previous one; it returns
+// the present one.
 func look(ctx context.Context, d *deployment.Deployment, before histogram) (sample, histogram, error) {
 	seen := sample{}
 	var now histogram
@@ -82,8 +82,7 @@ func look(ctx context.Context, d *deployment.Deployment, before histogram) (samp
 
 var vmRSS = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
 
-// process is the resident bytes and the open files of a process, from Linux's
-// /proc.
+// process reads the resident bytes and open files of a process from /proc.
 func process(pid int) (rss, files float64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -101,7 +100,7 @@ func process(pid int) (rss, files float64, err error) {
 	return kb * 1024, float64(len(open)), err
 }
 
-// histogram is how many observations were at most so large.
+// histogram is the cumulative number of observations by upper bound.
 type histogram map[float64]float64
 
 func newHistogram(m map[string]float64, name string) histogram {
@@ -117,7 +116,7 @@ func newHistogram(m map[string]float64, name string) histogram {
 	return h
 }
 
-// since is what came after before.
+// since is the difference to an earlier histogram.
 func (h histogram) since(before histogram) histogram {
 	d := histogram{}
 	for le, n := range h {
@@ -126,8 +125,7 @@ func (h histogram) since(before histogram) histogram {
 	return d
 }
 
-// quantile is the bound of the bucket the quantile is in; NaN when there is no
-// observation.
+// quantile is the upper bound of the quantile's bucket; NaN without observations.
 func (h histogram) quantile(q float64) float64 {
 	total := h[math.Inf(1)]
 	if total == 0 {
@@ -142,8 +140,8 @@ func (h histogram) quantile(q float64) float64 {
 	return least
 }
 
-// growth names every column whose last third is beyond what its middle third
-// allows. The first third is the start, when everything grows.
+// growth names every column whose last third exceeds its tolerance over the middle third.
+// The first third is warm-up.
 func growth(samples []sample) (grown []string) {
 	third := len(samples) / 3
 	for _, c := range columns {
@@ -164,7 +162,6 @@ func median(samples []sample, name string) float64 {
 	return all[len(all)/2]
 }
 
-// header and row are the table.
 func header() string {
 	var b strings.Builder
 	b.WriteString("   time")

@@ -22,12 +22,12 @@ type site struct {
 	cfg     Config
 	journal *journal
 	holds   holds
-	disks   map[string]*disk   // by the process that they belong to; none without SmallDisk
+	disks   map[string]*disk   // by process; none without SmallDisk
 	ledgers map[string]*ledger // by source
-	healed  chan struct{}      // closed when there are no more faults
+	healed  chan struct{}      // closed after the last fault
 }
 
-// crashed starts a process again that ended unasked, as a supervisor does.
+// crashed restarts a process that ended by itself, like a supervisor.
 func (s *site) crashed(p *programtest.Process, state string) {
 	s.journal.count(crash)
 	s.journal.note("%s ended by itself: %s", p.Name, state)
@@ -35,7 +35,7 @@ func (s *site) crashed(p *programtest.Process, state string) {
 	s.start(p)
 }
 
-// holds are what faults have for themselves, or share, by name.
+// holds are the locks of faults, shared or exclusive, by name.
 type holds struct {
 	mu    sync.Mutex
 	names map[string]*sync.RWMutex
@@ -53,8 +53,8 @@ func (h *holds) of(name string) *sync.RWMutex {
 	return h.names[name]
 }
 
-// take reports false when another fault has a name for itself that this one is to share.
-// It waits for the names that it is to have alone.
+// take reports false when another fault holds one of the shared names alone. It waits for
+// the names in alone.
 func (h *holds) take(share, alone []string) (release func(), ok bool) {
 	var undo []func()
 	release = func() {
@@ -69,14 +69,14 @@ func (h *holds) take(share, alone []string) (release func(), ok bool) {
 		}
 		undo = append(undo, h.of(name).RUnlock)
 	}
-	for _, name := range slices.Sorted(slices.Values(alone)) { // always in this order, so that no two wait for each other
+	for _, name := range slices.Sorted(slices.Values(alone)) { // one order for all, so that no two deadlock
 		h.of(name).Lock()
 		undo = append(undo, h.of(name).Unlock)
 	}
 	return release, true
 }
 
-// journal tells what happened when, and counts it.
+// journal logs events with their time, and counts them.
 type journal struct {
 	began time.Time
 
@@ -85,13 +85,12 @@ type journal struct {
 	counts counts
 }
 
-// counts is how often what was done to the processes, by the kind of the fault, and what
-// they did by themselves.
+// counts are numbers of faults by kind, and of crashes and unclean stops.
 type counts map[string]int
 
 const (
-	crash   = "crash"   // a process ended unasked
-	unclean = "unclean" // a process took too long to stop, or did not exit with 0
+	crash   = "crash"   // a process ended by itself
+	unclean = "unclean" // a process took too long to stop, or exited with another status than 0
 )
 
 func (c counts) String() string {
@@ -119,7 +118,7 @@ func (j *journal) count(kind string) {
 	j.counts[kind]++
 }
 
-// expect counts from 0, so that what never happens is in the report too.
+// expect adds kinds with 0, so that the report lists kinds that never occur.
 func (j *journal) expect(kind string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -132,13 +131,13 @@ func (j *journal) sum() counts {
 	return maps.Clone(j.counts)
 }
 
-// disk is a file system in memory whose size can be taken away.
+// disk is a file system in memory that can be shrunk.
 type disk struct{ path string }
 
-// roomy is the size of a disk that is not full; only what is written takes memory.
+// roomy is the size of a disk that is not full; only written data takes memory.
 const roomy = "6g"
 
-// mount gives the first NATS server and the engine disks of their own.
+// mount mounts disks for the first NATS server and the engine.
 func (s *site) mount() error {
 	for _, name := range []string{deployment.NATS, deployment.Engine} {
 		d := &disk{s.Process(name).Data}
@@ -146,21 +145,21 @@ func (s *site) mount() error {
 			return err
 		}
 		if err := run("mount", "-t", "tmpfs", "-o", "size="+roomy, "sluice-chaos", d.path); err != nil {
-			return fmt.Errorf("mount a small disk, which only root can: %w", err)
+			return fmt.Errorf("mount a small disk: %w: run as root, or omit --small-disk", err)
 		}
 		s.disks[name] = d
 	}
 	return nil
 }
 
-// fill leaves no room beyond what is used already.
+// fill shrinks the disk to its used size.
 func (d *disk) fill() error {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(d.path, &stat); err != nil {
 		return err
 	}
 	used := (stat.Blocks - stat.Bfree) * uint64(stat.Bsize)
-	return d.resize(fmt.Sprint(used + 256<<10)) // what is written meanwhile must not make it fail
+	return d.resize(fmt.Sprint(used + 256<<10)) // margin for concurrent writes
 }
 
 func (d *disk) empty() error { return d.resize(roomy) }
@@ -176,7 +175,7 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// close ends what is left and lets go of everything but the folder.
+// close stops all processes and unmounts the disks. The folder stays.
 func (s *site) close() {
 	s.Close()
 	for _, l := range s.ledgers {

@@ -17,19 +17,19 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Soak says how hard and how long. It is the command line.
+// Soak has the options of the scenario soak.
 type Soak struct {
-	For       time.Duration `default:"30m" help:"How long to post."`
+	For       time.Duration `default:"30m" help:"Duration of the load."`
 	Rate      float64       `default:"3000" help:"Records per second."`
 	Every     time.Duration `default:"10s" help:"Time between two samples."`
-	Freshness time.Duration `default:"1s" help:"Longest time, p99, from when a record is accepted until it can be queried."`
-	Seed      uint64        `default:"1" help:"Decides the records."`
+	Freshness time.Duration `default:"1s" help:"Maximum p99 of the time from acceptance of a record until it is queryable."`
+	Seed      uint64        `default:"1" help:"Seed of the records."`
 
 	Out   io.Writer                                   `kong:"-"` // gets one line per sample
 	Build func(ctx context.Context, bin string) error `kong:"-"`
 }
 
-// leastSamples is what a judgement of growth needs.
+// leastSamples is the minimum number of samples to judge growth.
 const leastSamples = 9
 
 // Validate is called by kong.
@@ -38,7 +38,7 @@ func (c *Soak) Validate() error {
 		return errors.New("--rate, --every, --freshness, and --seed must be above 0")
 	}
 	if c.For < leastSamples*c.Every {
-		return fmt.Errorf("--for is too short: growth is judged by %d samples at least", leastSamples)
+		return fmt.Errorf("--for is too short: growth is judged by at least %d samples, one every --every", leastSamples)
 	}
 	return nil
 }
@@ -49,11 +49,10 @@ func (c *Soak) Run(ctx context.Context) error {
 	return soak(ctx, *c)
 }
 
-// errUnsteady is what soak returns when something grew, was late or is not exact.
+// errUnsteady: a column grew, freshness exceeds its maximum, or records are wrong.
 var errUnsteady = errors.New("not steady")
 
-// soak posts, watches, and judges. The folder with data and logs stays when the error is
-// not nil.
+// soak posts, samples, and judges. After an error the folder with data and logs stays.
 func soak(ctx context.Context, cfg Soak) (err error) {
 	dir, err := os.MkdirTemp("", "sluice-soak-")
 	if err != nil {
@@ -109,8 +108,7 @@ func soak(ctx context.Context, cfg Soak) (err error) {
 	return err
 }
 
-// watch takes samples for as long as is posted. The histogram is of all that was stored
-// meanwhile.
+// watch takes samples during the load. The histogram is of the whole load.
 func watch(ctx context.Context, d *deployment.Deployment, cfg Soak) (samples []sample, last histogram, err error) {
 	began := time.Now()
 	fmt.Fprint(cfg.Out, header())

@@ -20,22 +20,21 @@ import (
 	"sluice/pkg/load/camunda"
 )
 
-// Config says what to break and for how long. It is the command line, and what tests
-// set beside it.
+// Config has the options of the scenario chaos, and settings of tests.
 type Config struct {
-	For            time.Duration `default:"30m" help:"How long to break things under load."`
-	Seed           uint64        `help:"Decides faults and records; a new one when 0. The same seed has the same schedule."`
-	NATS           int           `name:"nats" enum:"1,3" default:"1" help:"NATS servers: 1, or 3 with three copies of every stream."`
+	For            time.Duration `default:"30m" help:"Duration of load and faults."`
+	Seed           uint64        `help:"Seed of faults and records; a random one when 0. The same seed has the same schedule."`
+	NATS           int           `name:"nats" enum:"1,3" default:"1" help:"NATS servers: 1, or 3 with three replicas of every stream."`
 	Rate           float64       `default:"6000" help:"Records per second to post."`
 	Every          time.Duration `default:"2.5s" help:"Mean time between two faults."`
-	StreamMaxBytes int64         `default:"1073741824" help:"Disk budget of a lane in bytes; little of it makes 429s."`
-	SmallDisk      bool          `help:"Fill the disks of NATS and of the engine too. Needs root: it mounts file systems in memory."`
-	Brokers        bool          `help:"Only the exporters of a simulated Camunda cluster of three partitions post, as the real ones do; brokers fail too."`
-	Outage         time.Duration `help:"Instead of faults at random: stop the engine for so long in the middle of the run."`
-	RepeatWindow   time.Duration `default:"5m" help:"Window in which the programs recognise a repeated request, shorter than theirs, so that a run outlives it."`
-	Faults         []string      `help:"Operations to carry out beside the faults at random, by name, or none; a run fails that did not carry out each of them. Default: those that are on in the table of operations.go."`
-	Dir            string        `type:"path" help:"Folder for data and logs; a temporary one when empty. It stays when something is wrong."`
-	Keep           bool          `help:"Keep the folder in any case."`
+	StreamMaxBytes int64         `default:"1073741824" help:"Disk budget of a lane in bytes; a small one causes 429."`
+	SmallDisk      bool          `help:"Also fill the disks of NATS and of the engine. Needs root: it mounts file systems in memory."`
+	Brokers        bool          `help:"Post only by the exporters of a simulated Camunda cluster of three partitions, whose brokers fail too."`
+	Outage         time.Duration `help:"Instead of random faults: stop the engine for this time in the middle of the run."`
+	RepeatWindow   time.Duration `default:"5m" help:"Deduplication window of requests; shorter than the programs' default, so that a run exceeds it."`
+	Faults         []string      `help:"Operations to carry out beside random faults, by name, or none; a run fails unless it carries out each. Default: those that are on in the table of operations.go."`
+	Dir            string        `type:"path" help:"Folder for data and logs; a temporary one when empty. It stays after a failure."`
+	Keep           bool          `help:"Always keep the folder."`
 
 	Bin     string    `kong:"-"` // folder of the programs, with clocks; built when empty
 	Journal io.Writer `kong:"-"` // gets one line per fault
@@ -69,17 +68,17 @@ func chaos(ctx context.Context, cfg Config) (Result, error) {
 	return r, err
 }
 
-// streams are the options of every program that may make a stream.
+// streams are the options of every program that may create a stream.
 func (c Config) streams() []string {
 	return []string{"--stream-max-bytes", fmt.Sprint(c.StreamMaxBytes), "--stream-replicas", fmt.Sprint(c.NATS), "--repeat-window", c.RepeatWindow.String()}
 }
 
-// history is how long lanes keep what is stored: a sixth of the run.
+// history is how long lanes keep stored messages: a sixth of the run.
 func (c Config) history() time.Duration { return c.For / 6 }
 
-// deployment is what runs: everything that can be broken twice. Blocks are small, so that some are full after every outage:
-// those are inserted in parts at once, and a lane is taken over by an ingester that makes
-// as many or more.
+// deployment has two of every process that faults stop. Blocks are small, so that some are
+// full after every outage: these are inserted as concurrent pieces, and taken over by an
+// ingester with the same or a higher number of pieces.
 func (c Config) deployment(dir string, sources []string) deployment.Config {
 	return deployment.Config{
 		Bin: c.Bin, Dir: dir, NATS: c.NATS, APIs: 2, Ingesters: 2, Exporters: true, Links: true, Clocks: true, Sources: sources,
@@ -92,19 +91,19 @@ func (c Config) deployment(dir string, sources []string) deployment.Config {
 	}
 }
 
-// ErrBroken is what a trial returns when a promise was broken.
-var ErrBroken = errors.New("not exactly what was acknowledged is stored")
+// ErrBroken: a promise was broken.
+var ErrBroken = errors.New("the stored records differ from the acknowledged ones")
 
-// Result is what a run has done and found.
+// Result is the result of a run.
 type Result struct {
 	Findings
-	Again     int64  // records acknowledged although they had been before
+	Again     int64  // records acknowledged more than once
 	Failures  int64  // of simulated brokers
-	Abandoned int64  // records given up by their client
-	Verified  bool   // sluice verify accounts for everything too
+	Abandoned int64  // records that clients stopped retrying
+	Verified  bool   // sluice verify accounts for every record
 	Dead      uint64 // dead letters that were not replayed
-	Void      uint64 // records of entries that came too late to count
-	Mended    int    // inserts that a kill of the engine had left half-way
+	Void      uint64 // records of void entries
+	Mended    int    // inserts that a kill of the engine interrupted
 	Done      counts // faults
 	Duration  time.Duration
 	Drain     time.Duration // from the last fault until everything was stored
@@ -112,22 +111,20 @@ type Result struct {
 	NATS      int
 }
 
-// String is the result in one line.
 func (r Result) String() string {
 	return fmt.Sprintf("acked=%d again=%d stored=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d aggregates=%d/%d verified=%v broker-failures=%d void=%d mended=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d; %v",
 		r.Acked, r.Again, r.Stored, r.Counted, max(r.Lost, r.Below), max(r.Doubled, r.Above), r.Strangers, r.Dead, r.Views-r.Differ, r.Views, r.Verified,
 		r.Failures, r.Void, r.Mended, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed, r.Done)
 }
 
-// Clean tells whether every promise was kept.
+// Clean reports whether every promise was kept.
 func (r Result) Clean() bool {
 	return r.Findings.Clean() && r.Dead == 0 && r.Verified
 }
 
-// try posts for a while, breaks a deployment of its own meanwhile, heals it, and compares
-// what is stored with what was acknowledged. Its context ends breaks when the time is up.
-// The error is ErrBroken when they differ, or when not everything could be stored after
-// all was healed; then the folder with all data and logs stays.
+// try posts to a deployment of its own, injects faults, heals them, and compares the stored
+// records with the acknowledged ones. The error is ErrBroken when they differ, or when the
+// backlog could not be stored after healing; then the folder with data and logs stays.
 func try(ctx context.Context, cfg Config, all posting, breaks func(context.Context, *site) error) (result Result, err error) {
 	dir, err := folder(cfg.Dir)
 	if err != nil {
@@ -166,7 +163,7 @@ func try(ctx context.Context, cfg Config, all posting, breaks func(context.Conte
 	return result, err
 }
 
-// newSite starts a deployment that is to be broken.
+// newSite starts a deployment for faults.
 func newSite(ctx context.Context, cfg Config, dir string, sources []string, j *journal) (*site, error) {
 	d, err := deployment.New(cfg.deployment(dir, sources))
 	s := &site{Deployment: d, cfg: cfg, journal: j, disks: map[string]*disk{}, ledgers: map[string]*ledger{}, healed: make(chan struct{})}
@@ -196,10 +193,10 @@ func folder(name string) (string, error) {
 	return os.MkdirTemp("", "sluice-chaos-")
 }
 
-// try posts and breaks at the same time, heals, and compares.
+// try posts and injects faults concurrently, heals, and compares.
 func (s *site) try(ctx context.Context, all posting, breaks func(context.Context, *site) error) (Result, error) {
 	began := time.Now()
-	posting, enough := context.WithTimeout(ctx, s.cfg.For+2*s.patience()) // an operation may take its time
+	posting, enough := context.WithTimeout(ctx, s.cfg.For+2*s.patience()) // an operation may be long
 	defer enough()
 	var exported camunda.Count
 	failed := make(chan error, 1)
@@ -215,7 +212,7 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 	for _, p := range s.Processes {
 		s.start(p)
 	}
-	for _, source := range spreads { // a move in the middle is given up, as its operator would
+	for _, source := range spreads { // undo an interrupted move, as its operator would
 		if s.Tokens[source] != "" && (s.journal.sum()["spread"] > 0 || s.cfg.does("away-and-back")) {
 			if err := s.operate(ctx, "lanes", "spread", source, "--stay"); err != nil {
 				return Result{}, err
@@ -230,7 +227,7 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 	draining, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	stuck := s.WaitStored(draining)
-	if s.journal.sum()["dead-replay"] > 0 { // letters of blocks that were decided while the constraint was there
+	if s.journal.sum()["dead-replay"] > 0 { // letters of blocks claimed before the constraint was dropped
 		stuck = errors.Join(stuck, s.replayLetters(draining), s.WaitStored(draining))
 	}
 	drain := time.Since(healed)
@@ -245,7 +242,7 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 		s.journal.count(unclean)
 		s.journal.note("%v", err)
 	}
-	// The engine says what it has mended at its starts.
+	// The engine logs interrupted inserts at its start.
 	result.Mended = strings.Count(s.Process(deployment.Engine).Output(), "dropped the token of an insert")
 	switch {
 	case stuck != nil:
@@ -263,11 +260,10 @@ func orYes(err error) string {
 	return "yes"
 }
 
-// patience is how long what is left may take after the last fault.
+// patience bounds the drain after the last fault.
 func (s *site) patience() time.Duration { return 5*time.Minute + s.cfg.For/3 }
 
-// compare compares the tables with the ledgers, and asks sluice verify to compare the
-// lanes with them.
+// compare compares the tables with the ledgers, and runs sluice verify.
 func (s *site) compare(ctx context.Context) (r Result, err error) {
 	t := tables{s.Rows, "flow"}
 	if r.Findings, err = t.judge(ctx, slices.Collect(maps.Values(s.ledgers))); err != nil {
@@ -288,7 +284,7 @@ func (s *site) compare(ctx context.Context) (r Result, err error) {
 	return r, errors.Join(err, failed)
 }
 
-// verify asks sluice verify. That something is wrong is in the report.
+// verify runs sluice verify. Its findings are in the report, not in the error.
 func (s *site) verify(ctx context.Context) (r verify.Report, err error) {
 	out, err := s.Verify(ctx, "--json", "--repeat-window", s.cfg.RepeatWindow.String())
 	if json.Unmarshal([]byte(out), &r) != nil {

@@ -11,14 +11,14 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// trickle is a slow client of an operation: it posts one body after the other, each under
-// all of its sources, until it is acknowledged or given up.
+// trickle is a slow client for an operation: it posts one body after the other, each under
+// all of its sources, until it is acknowledged or abandoned.
 type trickle struct {
 	sources []string
 	body    func(n int, now time.Time) string // the nth, an array of records
 }
 
-// people is a source whose instances end at once.
+// people is a source of short-lived instances.
 const people = "people"
 
 // twins are two engines of one team: one subject, two sources, the same bodies.
@@ -26,7 +26,7 @@ var twins = []string{"twin-a", "twin-b"}
 
 const trickleEvery = 200 * time.Millisecond
 
-// trickles are those that the operations of a run need.
+// trickles are the clients that the operations of a run need.
 func (c Config) trickles() (all []trickle) {
 	if c.does("forget") || c.does("dead-replay") {
 		all = append(all, trickle{[]string{people}, shortLife})
@@ -37,7 +37,7 @@ func (c Config) trickles() (all []trickle) {
 	return all
 }
 
-// shortLife is an instance that begins, has a variable, and ends.
+// shortLife is an instance that starts, sets a variable, and ends.
 func shortLife(n int, now time.Time) string {
 	instance := 9_100_000_000_000_000 + int64(n)*10
 	var all []string
@@ -66,7 +66,7 @@ func twinBody(n int, now time.Time) string {
 	return "[" + record + "," + record + "]"
 }
 
-// trickle posts as long as there are faults: an operation that comes late needs it too.
+// trickle posts until the last fault: a late operation needs it too.
 func (s *site) trickle(ctx context.Context, t trickle) error {
 	for n := 0; ; n++ {
 		body := t.body(n, time.Now())
@@ -90,7 +90,7 @@ func (s *site) trickle(ctx context.Context, t trickle) error {
 	}
 }
 
-// deliver posts a body under a key until it is acknowledged or given up.
+// deliver posts a body under a key until it is acknowledged or abandoned.
 func (s *site) deliver(ctx context.Context, to *poster, body []byte, key string) (acked bool, err error) {
 	for began := time.Now(); time.Since(began) < giveUp; {
 		again, err := to.post(ctx, body, key)
@@ -124,11 +124,11 @@ func instancesOf(l *ledger) (all []string, err error) {
 	return all, err
 }
 
-// resendBatch is how many records with an identity are sent again in one request.
+// resendBatch is the number of records with an identity per resent request.
 const resendBatch = 200
 
-// resend sends everything again that was acknowledged: what a restore asks of sources, and
-// more than that. Records without identity go out in the requests that they came in.
+// resend resends all acknowledged records, more than a restore requires. Records without
+// identity are resent in their original requests.
 func (s *site) resend(ctx context.Context) error {
 	for source, l := range s.ledgers {
 		to := newPoster(s.URL, s.Tokens[source])

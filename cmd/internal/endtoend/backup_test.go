@@ -270,7 +270,7 @@ func TestARestoreWritesOverNothing(t *testing.T) {
 	fatal.If(t, err)
 	content[len(content)/2] ^= 1
 	fatal.If(t, os.WriteFile(snapshot, content, 0o600))
-	wants("FLOW_0.snapshot is damaged", restore...)
+	wants("FLOW_0.snapshot has another checksum", restore...)
 	content[len(content)/2] ^= 1
 	fatal.If(t, os.WriteFile(snapshot, content, 0o600))
 
