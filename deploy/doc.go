@@ -1,4 +1,3 @@
-// Package deploy is what docker compose needs beyond the programs: images,
-// settings of the servers, alerts and a dashboard. Its tests hold them against
-// the programs and servers they are for.
+// Package deploy contains the files for docker compose: images, server settings, alerts
+// and dashboards. Its tests run them with the programs and servers they are for.
 package deploy

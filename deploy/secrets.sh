@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the secrets that docker-compose.yml needs, once: what is there stays.
+# Generates the secrets of docker-compose.yml. Existing ones stay.
 #
 #   .env                             passwords, read by docker compose
 #   deploy/secrets/token             access token for clients of the api
@@ -8,9 +8,9 @@
 #                                    keys: back it up, without it they cannot be compared
 #   deploy/secrets/alertmanager/     addresses (webhooks) where alerts go, and the watchdog
 #
-# The folder deploy/secrets is closed to other users of this machine. Inside,
-# deploy/secrets/api is open: it is mounted into the container of the api, which
-# runs as a user of its own.
+# Other users of this machine cannot enter the folder deploy/secrets. Inside it,
+# deploy/secrets/api is readable: it is mounted into the container of the api, which
+# runs as another user.
 set -eu
 cd "$(dirname "$0")/.."
 umask 077
@@ -18,15 +18,15 @@ umask 077
 random() { od -An -N 32 -t x1 /dev/urandom | tr -d ' \n'; }
 sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d ' ' -f 1; }
 
-# A line of .env that is missing is added: an older .env lacks some. Passwords
-# begin with a letter: nats.conf would take some digits for a number.
+# Lines missing in an older .env are added. Passwords begin with a letter: nats.conf
+# would parse some digits as a number.
 touch .env
 for name in NATS_API_PASSWORD NATS_INGESTER_PASSWORD NATS_OPERATOR_PASSWORD NATS_CONSOLE_PASSWORD \
 	FLOW_WRITER_PASSWORD FLOW_ANALYST_PASSWORD FLOW_MODELLER_PASSWORD FLOW_CONSOLE_PASSWORD GRAFANA_PASSWORD; do
 	if ! grep -q "^$name=" .env; then
 		{ awk 1 .env; echo "$name=p$(random)"; } >.env.new
 		mv .env.new .env
-		echo "made $name in .env"
+		echo "generated $name in .env"
 	fi
 done
 
@@ -38,13 +38,13 @@ if [ ! -e deploy/secrets/api/tokens.yaml ]; then
 - {subject: engine, sha256: $(printf '%s' "$token" | sha256), scopes: [records:write, user:write, fields:write, read]}
 END
 	mv deploy/secrets/api/tokens.yaml.new deploy/secrets/api/tokens.yaml
-	echo "made deploy/secrets/token and deploy/secrets/api/tokens.yaml"
+	echo "generated deploy/secrets/token and deploy/secrets/api/tokens.yaml"
 fi
 
 if [ ! -e deploy/secrets/api/fingerprint.key ]; then
 	random >deploy/secrets/api/fingerprint.key.new
 	mv deploy/secrets/api/fingerprint.key.new deploy/secrets/api/fingerprint.key
-	echo "made deploy/secrets/api/fingerprint.key"
+	echo "generated deploy/secrets/api/fingerprint.key"
 fi
 
 mkdir -p deploy/secrets/alertmanager
@@ -59,8 +59,8 @@ chmod 700 deploy/secrets
 chmod 755 deploy/secrets/api deploy/secrets/alertmanager
 chmod 644 deploy/secrets/alertmanager/* deploy/secrets/api/tokens.yaml deploy/secrets/api/fingerprint.key
 
-# What else is mounted is read by the users of the containers, whatever the
-# umask of this checkout was.
+# Other mounted files must be readable by the users of the containers, whatever the
+# umask of this checkout.
 for mounted in deploy/nats.conf deploy/clickhouse deploy/prometheus deploy/alertmanager deploy/grafana; do
 	[ ! -e "$mounted" ] || chmod -R a+rX "$mounted"
 done
