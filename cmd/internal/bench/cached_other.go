@@ -2,6 +2,5 @@
 
 package main
 
-// dropCached does nothing here: cold answers are those of ClickHouse's own
-// caches alone.
+// dropCached does nothing here: only ClickHouse's own caches are cold.
 func dropCached(string) {}

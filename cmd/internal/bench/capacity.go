@@ -12,8 +12,8 @@ import (
 	"sluice/pkg/load"
 )
 
-// loads are those whose cost pkg/capacity makes its model of. Each differs from the
-// others in what it has many of: records, requests, entries or blocks.
+// loads are the loads to which pkg/capacity fits its model. Each has many of something
+// else: records, requests, entries or blocks.
 var loads = []capacity.Point{
 	{Name: "1 a request, 64 connections", Batch: 1, Connections: 64},
 	{Name: "1000 a request, 8 connections", Batch: 1000, Connections: 8},
@@ -22,10 +22,10 @@ var loads = []capacity.Point{
 	{Name: "50 a request, 8 connections", Batch: 50, Connections: 8},
 	{Name: "1 a request, 1 000/s", Batch: 1, Connections: 8, Rate: 1_000},
 	{Name: "10 a request, 64 connections", Batch: 10, Connections: 64},
-	{Name: "100 a request, 100/s", Batch: 100, Connections: 1, Rate: 100}, // next to nothing, in one block a second
+	{Name: "100 a request, 100/s", Batch: 100, Connections: 1, Rate: 100}, // very few records, in one block a second
 }
 
-// capacity measures what sluice capacity reckons with.
+// capacity measures the coefficients of sluice capacity.
 func (b *bench) capacity(ctx context.Context, page *Page) error {
 	m := page.Machine
 	all := capacity.Measured{
@@ -41,8 +41,8 @@ func (b *bench) capacity(ctx context.Context, page *Page) error {
 				cfg.Duration = 2 * b.plan.load
 			}
 			point.CPU = map[string]float64{}
-			// The merges that the runs cause come later: until they have ended is
-			// watched too, once for all runs of a load.
+			// Merges follow later: their cost is measured until they have ended, once
+			// for all runs of a load.
 			before, err := load.CPUTime(d.Process(deployment.Engine).PID())
 			if err != nil {
 				return err
@@ -63,7 +63,7 @@ func (b *bench) capacity(ctx context.Context, page *Page) error {
 			if err != nil {
 				return err
 			}
-			if point.Batch >= 50 { // of few records there is little to merge, and much else that the engine does meanwhile
+			if point.Batch >= 50 { // few records cause few merges, whose cost other work of the engine would hide
 				runs := float64(b.plan.runs)
 				during, merging = during+engine, merging+max(0, (after-before).Seconds()-engine*(runs+warmUp)/runs)
 			}
@@ -80,7 +80,7 @@ func (b *bench) capacity(ctx context.Context, page *Page) error {
 		return err
 	}
 	all.Most()
-	if b.cfg.Short { // runs of less than a tick of processor time make no model
+	if b.cfg.Short { // runs below one tick of CPU time fit no model
 		return all.Write(b.cfg.Coefficients)
 	}
 	if all.Inserted, err = insertBytes(ctx); err != nil {
@@ -92,7 +92,7 @@ func (b *bench) capacity(ctx context.Context, page *Page) error {
 	return all.Write(b.cfg.Coefficients)
 }
 
-// add puts a run to the runs of a point before it.
+// add adds a run to the earlier runs of its point.
 func add(point *capacity.Point, p pass) {
 	point.Seconds += p.StoredSeconds
 	point.Records += float64(p.Acked.Records)
@@ -108,8 +108,7 @@ func add(point *capacity.Point, p pass) {
 	}
 }
 
-// insertBytes is what a record takes on its way to ClickHouse, as the benchmark of
-// pkg/warehouse says.
+// insertBytes is the size of a record in an insert, by the benchmark of pkg/warehouse.
 func insertBytes(ctx context.Context) (float64, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output()
 	if err != nil {
@@ -127,5 +126,5 @@ func insertBytes(ctx context.Context) (float64, error) {
 			return strconv.ParseFloat(fields[i-1], 64)
 		}
 	}
-	return 0, fmt.Errorf("BenchmarkEncode does not say how many bytes a record has in a native block:\n%s", out)
+	return 0, fmt.Errorf("BenchmarkEncode printed no bytes per record:\n%s", out)
 }

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// config says what to measure and where to write it. It is the command line.
+// config has the options of the command.
 type config struct {
-	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions" help:"What to measure: goals, capacity (what sluice capacity reckons with), scaling, questions (what those of analysts cost). Default: capacity, goals, scaling."`
+	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions" help:"Parts to measure: goals, capacity (the coefficients of sluice capacity), scaling, questions (the cost of analyst questions). Default: capacity, goals, scaling."`
 	Runs         int      `default:"3" help:"Runs of each row, after a warm-up."`
-	Records      int64    `help:"Records of one run, 1000000 unless given; of questions 20000000, which are asked at a tenth of them too."`
-	Out          string   `type:"path" default:"docs" help:"Folder that gets performance.md; the other pages go to performance/ in it."`
-	Coefficients string   `type:"path" default:"pkg/capacity/coefficients.json" help:"File that gets what sluice capacity reckons with."`
+	Records      int64    `help:"Records per run; default 1000000. Questions are measured at 20000000 records and at a tenth of them."`
+	Out          string   `type:"path" default:"docs" help:"Folder for performance.md, and performance/ in it for the other pages."`
+	Coefficients string   `type:"path" default:"pkg/capacity/coefficients.json" help:"File for the coefficients of sluice capacity."`
 
-	Short bool `help:"Only try whether all can be measured, in half a minute: the figures say little."`
+	Short bool `help:"Only check that everything can be measured, in half a minute; the figures are not representative."`
 
-	command string    // how this was started, for the pages
+	command string    // its command line, for the pages
 	log     io.Writer // gets a line per run
 }
 
-// plan is what config means in detail.
+// plan has the sizes and durations that follow from config.
 type plan struct {
 	runs        int
 	records     int64
-	many        int64         // records of what is measured on full tables
-	steps       []int64       // of them, those at which questions are asked
-	asks        int           // of a question
+	many        int64         // records for measurements on full tables
+	steps       []int64       // numbers of records at which questions are measured
+	asks        int           // repetitions of a question
 	warmUp      int64         // records before the first run
 	cold        bool          // only the first load of all warms up
 	paced       time.Duration // of a run at a given rate

@@ -11,19 +11,19 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// watch looks how many records can be queried, again and again during a run.
+// watch polls the number of queryable records during a run.
 type watch struct {
 	deployed *deployment.Deployment
 	seen     []sight
 }
 
-// sight is how many records could be queried at a time at the latest.
+// sight is a number of records that were queryable at a time.
 type sight struct {
 	at   time.Time
 	rows int64
 }
 
-// start watches until the function it returns is called.
+// start polls until the returned function is called.
 func (w *watch) start(ctx context.Context) (end func() error, err error) {
 	rows, err := stored(ctx, w.deployed)
 	if err != nil {
@@ -54,14 +54,13 @@ func (w *watch) start(ctx context.Context) (end func() error, err error) {
 	}, nil
 }
 
-// message is a request as it is stored.
+// message is a stored request.
 type message struct {
 	due  time.Time // when it was to be posted
 	rows int64
 }
 
-// freshness is how long records took from when they were due at the api until
-// they could be queried: half of them at most p50, 99 of 100 at most p99.
+// freshness is the time from when records were due at the api until they were queryable.
 func (w *watch) freshness(ctx context.Context, p pass) (p50, p99 time.Duration, err error) {
 	messages, err := w.messages(ctx, p)
 	if err != nil {
@@ -74,15 +73,15 @@ func (w *watch) freshness(ctx context.Context, p pass) (p50, p99 time.Duration, 
 	return quantile(all, 0.5), quantile(all, 0.99), nil
 }
 
-// wait is how long some records took.
+// wait is the freshness of some records.
 type wait struct {
 	time.Duration
 	rows int64
 }
 
-// waits are those of messages in the order of the stream. One lane is stored in
-// that order, so that a message can be queried when as many records can be as
-// it and all before it have; the first sight counts as the beginning.
+// waits are the waits of messages in stream order. One lane is stored in that order: a
+// message is queryable once the number of queryable records includes it and all before
+// it. The first sight is the zero point.
 func waits(seen []sight, messages []message) ([]wait, error) {
 	var all []wait
 	sum, at := seen[0].rows, 0
@@ -92,7 +91,7 @@ func waits(seen []sight, messages []message) ([]wait, error) {
 			at++
 		}
 		if at == len(seen) {
-			return nil, fmt.Errorf("the watch ended at %d records, %d are stored", seen[at-1].rows, sum)
+			return nil, fmt.Errorf("polling ended at %d of %d stored records", seen[at-1].rows, sum)
 		}
 		all = append(all, wait{seen[at].at.Sub(m.due), m.rows})
 	}
@@ -100,7 +99,7 @@ func waits(seen []sight, messages []message) ([]wait, error) {
 	return all, nil
 }
 
-// quantile is the least wait that so many of the records had at most.
+// quantile is the smallest wait that this share of the records did not exceed.
 func quantile(sorted []wait, q float64) time.Duration {
 	var all, below int64
 	for _, w := range sorted {
@@ -114,10 +113,9 @@ func quantile(sorted []wait, q float64) time.Duration {
 	return 0
 }
 
-// messages are those of a run in the order of the stream, all of the same number
-// of records: an entry holds one after the other. The load gives its records
-// timestamps at the pace at which they are due, and the first record of a
-// request is due when the request is.
+// messages are the messages of a run in stream order, all with the same number of records.
+// Timestamps of the load's records follow the times at which they are due; a request is
+// due with its first record.
 func (w *watch) messages(ctx context.Context, p pass) ([]message, error) {
 	text, err := w.deployed.Query(ctx, fmt.Sprintf(`SELECT min(toUnixTimestamp64Milli(ts)), count() FROM flow.records
 		WHERE position BETWEEN %d AND %d GROUP BY lane, stream_seq, intDiv(stream_idx, %d) AS request ORDER BY lane, stream_seq, request`,
@@ -125,19 +123,19 @@ func (w *watch) messages(ctx context.Context, p pass) ([]message, error) {
 	if err != nil {
 		return nil, err
 	}
-	late := p.Started.Sub(p.started) // making the records ready took so long
+	late := p.Started.Sub(p.started) // the time to generate the records
 	var all []message
 	for line := range strings.Lines(text) {
 		var ms int64
 		var m message
 		if _, err := fmt.Sscan(line, &ms, &m.rows); err != nil {
-			return nil, fmt.Errorf("a message is %q: %w", line, err)
+			return nil, fmt.Errorf("parse message %q: %w", line, err)
 		}
 		m.due = time.UnixMilli(ms).Add(late)
 		all = append(all, m)
 	}
 	if int64(len(all)) != p.Requests {
-		return nil, fmt.Errorf("%d requests were stored as %d: their times cannot be told", p.Requests, len(all))
+		return nil, fmt.Errorf("%d requests were stored as %d: their waits are undefined", p.Requests, len(all))
 	}
 	return all, nil
 }

@@ -12,11 +12,11 @@ import (
 	"sluice/pkg/load"
 )
 
-// connections is how many are posted on where the goal does not say it.
+// connections is the number of connections unless the goal sets it.
 const connections = 8
 
-// goals measures every row of the table of goals, on one deployment, and the
-// start of `sluice up` apart.
+// goals measures every row of the table of goals, on one deployment, and separately the
+// start of `sluice up`.
 func (b *bench) goals(ctx context.Context, page *Page) error {
 	return b.on(ctx, page, "goals", func(d *deployment.Deployment) error {
 		cost, err := b.cost(ctx, d)
@@ -50,10 +50,10 @@ func (b *bench) goals(ctx context.Context, page *Page) error {
 	})
 }
 
-// rows are what the runs of one load are judged by.
+// rows are the figures of the runs of one load.
 type rows []Row
 
-// add takes what a run gave of each row, in their order.
+// add adds the figures of a run, in the order of the rows.
 func (r rows) add(values ...float64) {
 	for i, v := range values {
 		r[i].Runs = append(r[i].Runs, v)
@@ -66,7 +66,7 @@ func (b *bench) tell(r rows) {
 	}
 }
 
-// cost is what a record costs at batches of 500.
+// cost measures the cost per record at batches of 500.
 func (b *bench) cost(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	r := rows{
 		{What: "CPU per million records, api + NATS + ingester, batches of 500", Unit: "s", Goal: atMost(3.3, 2.8)},
@@ -95,7 +95,7 @@ func (b *bench) cost(ctx context.Context, d *deployment.Deployment) (rows, error
 	return r, err
 }
 
-// sustained is as much as goes in and can be queried, at batches of 1000.
+// sustained measures the maximum rate from post to queryable, at batches of 1000.
 func (b *bench) sustained(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	r := rows{
 		{What: "sustained rate, HTTP to queryable, batches of 1000", Unit: "rec/s", Goal: atLeast(220_000, 300_000)},
@@ -117,11 +117,11 @@ func (b *bench) sustained(ctx context.Context, d *deployment.Deployment) (rows, 
 	return r, err
 }
 
-// halfBatch is how many records a request has at half of the sustained rate:
-// each has as many, so that they can be told apart in what is stored.
+// halfBatch is the number of records per request at half of the sustained rate: equal for
+// all, so that stored requests can be matched.
 const halfBatch = 1000
 
-// half is how long clients and analysts wait at a given rate.
+// half measures ack latency and freshness at a given rate.
 func (b *bench) half(ctx context.Context, d *deployment.Deployment, rate float64) (rows, error) {
 	at := fmt.Sprintf(" at half of the sustained rate, %s rec/s", number(rate))
 	r := rows{
@@ -146,7 +146,7 @@ func (b *bench) half(ctx context.Context, d *deployment.Deployment, rate float64
 	return r, err
 }
 
-// small is what requests of few records cost, and how many of them go in.
+// small measures the cost and the rate of small requests.
 func (b *bench) small(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	var all rows
 	for _, c := range []struct {
@@ -179,15 +179,15 @@ func (b *bench) small(ctx context.Context, d *deployment.Deployment) (rows, erro
 	return all, nil
 }
 
-// Requests of records that are sent again have other boundaries, as after a
-// restart of a broker: none of them is the same request.
+// Resent records are cut into other requests, as after a restart of a broker: no request
+// is a repeat.
 const (
 	firstBatch = 500
 	againBatch = 700
 )
 
-// again is how fast records are known that come a second time: as many as are
-// stored for the first time before, by the same api and ingester.
+// again measures the rate of deduplicating resent records, after storing as many new ones
+// through the same api and ingester.
 func (b *bench) again(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	var all rows
 	for _, kind := range []struct {
@@ -220,8 +220,8 @@ func (b *bench) again(ctx context.Context, d *deployment.Deployment) (rows, erro
 	return all, nil
 }
 
-// passAgain posts the records of a pass once more, waits until all are recognised,
-// and compares what is stored with what was acknowledged: none is there twice.
+// passAgain reposts the records of a pass, waits until all are deduplicated, and compares
+// the stored records with the acknowledged ones.
 func (b *bench) passAgain(ctx context.Context, d *deployment.Deployment, first pass) (pass, error) {
 	cfg := first.load
 	cfg.Batch = againBatch
@@ -239,11 +239,11 @@ func (b *bench) passAgain(ctx context.Context, d *deployment.Deployment, first p
 				return ctx.Err()
 			}
 		}
-		return fmt.Errorf("%w: not all of %d records were recognised within a minute", load.ErrNotStored, acked.Records)
+		return fmt.Errorf("%w: not all of %d records were deduplicated within a minute", load.ErrNotStored, acked.Records)
 	})
 }
 
-// deduplicated is how many records the ingesters have recognised.
+// deduplicated is the number of records that the ingesters deduplicated.
 func deduplicated(ctx context.Context, d *deployment.Deployment) (n int64, err error) {
 	for _, p := range d.Of(deployment.Ingester) {
 		m, err := p.Metrics(ctx)
@@ -259,7 +259,7 @@ func deduplicated(ctx context.Context, d *deployment.Deployment) (n int64, err e
 	return n, nil
 }
 
-// start is how long `sluice up` takes from nothing until it is ready.
+// start measures the time until `sluice up` is ready, without data.
 func (b *bench) start(ctx context.Context) (rows, error) {
 	r := rows{{What: "start of sluice up until ready, fresh folder", Unit: "s", Goal: atMost(3, 0)}}
 	for n := range b.plan.runs + 1 { // the first one is the warm-up

@@ -16,10 +16,10 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// unknown stands for what a system does not tell.
+// unknown replaces values that the system does not provide.
 const unknown = "unknown"
 
-// Machine is where the figures are from.
+// Machine describes the machine of the measurements.
 type Machine struct {
 	CPU        string
 	Cores      int
@@ -27,10 +27,10 @@ type Machine struct {
 	Kernel     string
 	FileSystem string // of the data
 	Sync       time.Duration
-	Load       string // how busy it was before, as 1, 5 and 15 minutes' mean
+	Load       string // load average of 1, 5 and 15 minutes, before
 }
 
-// Versions are those of what was measured.
+// Versions are those of the measured programs.
 type Versions struct {
 	Commit, Go, NATS, Engine string
 }
@@ -49,8 +49,7 @@ func lookAround(ctx context.Context, dir string) (Machine, error) {
 	return m, err
 }
 
-// syncTime is the median of how long it takes to append 4 KiB to a file and
-// have them on the disk.
+// syncTime is the median time to append 4 KiB to a file and fsync it.
 func syncTime(ctx context.Context, dir string) (time.Duration, error) {
 	file, err := os.Create(filepath.Join(dir, "sync"))
 	if err != nil {
@@ -85,7 +84,7 @@ func content(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// after is what stands behind a name and a colon, in the first such line.
+// after is the text after a name and a colon, in the first such line.
 func after(file, name string) string {
 	for line := range strings.Lines(content(file)) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
@@ -103,7 +102,7 @@ func memory() string {
 	return fmt.Sprintf("%.1f GiB", float64(kib)/(1<<20))
 }
 
-// fileSystem is the kind of the one that dir is on.
+// fileSystem is the type of the file system of dir.
 func fileSystem(dir string) string {
 	kind, longest := unknown, -1
 	for line := range strings.Lines(content("/proc/self/mounts")) {
@@ -118,7 +117,7 @@ func fileSystem(dir string) string {
 	return kind
 }
 
-// ask fills in the versions of what runs and of what it was built from.
+// ask fills in the versions of servers and modules.
 func (v *Versions) ask(ctx context.Context, d *deployment.Deployment) error {
 	nc, err := nats.Connect(d.NATSURL)
 	if err != nil {
@@ -130,7 +129,7 @@ func (v *Versions) ask(ctx context.Context, d *deployment.Deployment) error {
 	return err
 }
 
-// commit is that of the sources, and whether they are as committed.
+// commit is the commit of the sources, and whether they are modified.
 func commit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty=, with changes that are not committed").Output()
 	if err != nil {

@@ -1,10 +1,9 @@
-// Command bench posts to a Sluice of its own, in separate processes, and measures
-// what the goals of the project are about: CPU per record, rate, waits, memory,
-// allocations and bytes. It writes what it saw as docs/performance.md. Named parts
-// measure what else costs: each on a deployment of its own, with a page of its own.
+// Command bench runs Sluice as separate processes under load, and measures CPU per record,
+// rates, latencies, memory, allocations and bytes. It writes the results to
+// docs/performance.md. Further parts, by name, have deployments and pages of their own.
 //
-// It exits 0 only if after every run exactly what was acknowledged is stored; that a
-// goal is missed is a finding, not a failure.
+// It exits 0 only if after every run the stored records equal the acknowledged ones. A
+// missed goal is a finding, not a failure.
 package main
 
 import (
@@ -37,7 +36,7 @@ func main() {
 	}
 }
 
-// command is what to type to do the same again.
+// command is the command line that repeats this measurement.
 func command(args []string) string {
 	if len(args) == 0 {
 		return "make bench"
@@ -45,15 +44,14 @@ func command(args []string) string {
 	return fmt.Sprintf("make bench ARGS=%q", strings.Join(args, " "))
 }
 
-// parted is what can be measured by itself.
+// parted is a part that can be measured by itself.
 type parted struct {
 	name    string
 	measure func(*bench, context.Context, *Page) error
-	write   func(Page, string) error // the page that it stands on
+	write   func(Page, string) error // writes its page
 }
 
-// measurements are all parts in the order in which they are made. The first three are
-// made when none is named.
+// measurements are all parts in order. The first three are the default.
 var measurements = []parted{
 	{"capacity", (*bench).capacity, nil},
 	{"goals", (*bench).goals, Page.writeGoals},
@@ -65,16 +63,16 @@ var measurements = []parted{
 type bench struct {
 	cfg  config
 	plan plan
-	dir  string // of everything; removed in the end
+	dir  string // of data and logs; removed at the end
 	seed uint64 // of the records of the latest run
 	warm bool   // a load has warmed up
 
 	began time.Time
 }
 
-// measure measures, writes the pages and returns what stands on them. The error wraps
-// load.ErrNotStored when something else than what was acknowledged is stored;
-// then nothing is written, and the folder with data and logs stays.
+// measure measures, writes the pages and returns their contents. The error wraps
+// load.ErrNotStored when the stored records differ from the acknowledged ones; then no
+// page is written, and the folder with data and logs stays.
 func measure(ctx context.Context, cfg config) (_ Page, err error) {
 	p, err := cfg.plan()
 	if err != nil {
@@ -106,7 +104,7 @@ func measure(ctx context.Context, cfg config) (_ Page, err error) {
 	return page, b.all(ctx, &page)
 }
 
-// all makes the measurements that are asked for, and writes their pages.
+// all measures the requested parts, and writes their pages.
 func (b *bench) all(ctx context.Context, page *Page) error {
 	names := b.cfg.Parts
 	if len(names) == 0 {
@@ -114,7 +112,7 @@ func (b *bench) all(ctx context.Context, page *Page) error {
 	}
 	wanted := slices.DeleteFunc(slices.Clone(measurements), func(m parted) bool { return !slices.Contains(names, m.name) })
 	if len(wanted) < len(slices.Compact(slices.Sorted(slices.Values(names)))) {
-		return fmt.Errorf("one of %v is no part that can be measured", names)
+		return fmt.Errorf("%v: unknown part: see --help", names)
 	}
 	for _, m := range wanted {
 		if err := m.measure(b, ctx, page); err != nil {
@@ -133,7 +131,7 @@ func (b *bench) all(ctx context.Context, page *Page) error {
 	return nil
 }
 
-// on does something with a deployment of its own that has one ingester.
+// on runs a function on a new deployment with one ingester.
 func (b *bench) on(ctx context.Context, page *Page, name string, do func(*deployment.Deployment) error) error {
 	dir := filepath.Join(b.dir, name)
 	d, err := deployment.Start(ctx, deployment.Config{Bin: filepath.Join(b.dir, "bin"), Dir: dir})
@@ -152,7 +150,7 @@ func (b *bench) on(ctx context.Context, page *Page, name string, do func(*deploy
 	return os.RemoveAll(dir)
 }
 
-// note writes a line about what was seen, and when.
+// note logs a line with its time.
 func (b *bench) note(format string, args ...any) {
-	fmt.Fprintf(b.cfg.log, "%5.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...)) // a terminal that is gone is no reason to fail
+	fmt.Fprintf(b.cfg.log, "%5.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...)) // a closed terminal is no reason to fail
 }

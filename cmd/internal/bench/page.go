@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Page is everything that was measured. What was not is empty.
+// Page has all measurements; those not made are empty.
 type Page struct {
 	Command  string
 	Short    bool
@@ -24,13 +24,13 @@ type Page struct {
 	Versions Versions
 	Goals    []Row
 	Curves   []Curve
-	Asked    *asked // what questions cost
+	Asked    *asked // cost of questions
 }
 
 //go:embed *.md.tmpl
 var sources embed.FS
 
-// write writes the page of that name into dir.
+// write writes the page of this name to dir.
 func (p Page) write(name, dir string) error {
 	page, err := template.New(name+".tmpl").Funcs(template.FuncMap{
 		"number":  number,
@@ -47,12 +47,12 @@ func (p Page) write(name, dir string) error {
 	return os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644)
 }
 
-// writeGoals writes the page of goals and of how they scale.
+// writeGoals writes the page of goals and scaling.
 func (p Page) writeGoals(dir string) error { return p.write("performance.md", dir) }
 
 func ms(d time.Duration) string { return number(float64(d) / float64(time.Millisecond)) }
 
-// Missed are the rows whose goal is not met.
+// Missed are the rows that miss their goal.
 func (p Page) Missed() (missed []Row) {
 	for _, r := range p.Goals {
 		if r.Verdict() == no {
@@ -62,7 +62,7 @@ func (p Page) Missed() (missed []Row) {
 	return missed
 }
 
-// Row is one figure: what each run gave.
+// Row is one figure, with its value in each run.
 type Row struct {
 	What string
 	Unit string
@@ -70,11 +70,11 @@ type Row struct {
 	Runs []float64
 }
 
-// Goal is what a figure should be.
+// Goal is the target of a figure.
 type Goal struct {
-	AtLeast bool // or else at most
+	AtLeast bool // a minimum; otherwise a maximum
 	Limit   float64
-	Stretch float64 // better still; 0 when there is none
+	Stretch float64 // stretch goal; 0 without one
 }
 
 func atMost(limit, stretch float64) *Goal { return &Goal{Limit: limit, Stretch: stretch} }
@@ -97,7 +97,7 @@ func (g *Goal) String() string {
 	return text
 }
 
-// no is the verdict on a goal that is missed.
+// no is the verdict on a missed goal.
 const no = "**no**"
 
 // Verdict is whether the median meets the goal.
@@ -123,7 +123,7 @@ func (r Row) Verdict() string {
 // Median is that of the runs.
 func (r Row) Median() float64 { return median(r.Runs) }
 
-// Spread is the least and the most of the runs.
+// Spread is the minimum and the maximum of the runs.
 func (r Row) Spread() string {
 	return number(slices.Min(r.Runs)) + " – " + number(slices.Max(r.Runs))
 }
@@ -145,7 +145,7 @@ func median(runs []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// number writes a figure with three digits or so, thousands apart.
+// number formats a figure with about three digits and thousands separators.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == math.Trunc(v) && a < 1000:

@@ -16,31 +16,31 @@ import (
 	"sluice/pkg/stream"
 )
 
-// pass is one run of load: what was sent, how it was answered, and what it
-// took until the last record could be queried.
+// pass is one run of a load: its report, and the resources used until the last record was
+// queryable.
 type pass struct {
 	load.Report
 	load    load.Config
 	started time.Time // timestamp of the first record
-	change  counters  // from before the first request until all could be queried
+	change  counters  // from before the first request until all records were queryable
 }
 
-// counters are those of the parts that only grow.
+// counters are counters of the processes.
 type counters struct {
 	apiAllocs      float64 // objects the api allocated
 	ingesterAllocs float64 // objects the ingesters allocated
 	blocks         float64 // inserts of the ingesters
 	parts          float64 // parts inserts made, in all tables
 	streamed       float64 // bytes in the lanes
-	entries        float64 // messages that the lanes have had
+	entries        float64 // messages appended to the lanes
 }
 
-// pass posts as cfg says, waits until the last record can be queried, and
-// compares what is stored with what was acknowledged.
+// pass posts by cfg, waits until the last record is queryable, and compares the stored
+// records with the acknowledged ones.
 func (b *bench) pass(ctx context.Context, d *deployment.Deployment, cfg load.Config) (pass, error) {
 	b.seed++
 	cfg.URL, cfg.Token, cfg.Seed, cfg.Start = d.URL, d.Token, b.seed, time.Now()
-	cfg.After = cfg.Start.UnixMicro() // an engine that goes on: positions below earlier ones would be looked up
+	cfg.After = cfg.Start.UnixMicro() // positions continue: those below earlier ones would cause lookups
 	before, err := stored(ctx, d)
 	if err != nil {
 		return pass{}, err
@@ -50,7 +50,7 @@ func (b *bench) pass(ctx context.Context, d *deployment.Deployment, cfg load.Con
 	})
 }
 
-// send is pass with records that cfg says, until all of them have arrived.
+// send is pass until all records of cfg have arrived.
 func (b *bench) send(ctx context.Context, d *deployment.Deployment, cfg load.Config, arrived func(context.Context, load.Totals) error) (pass, error) {
 	cfg.PIDs = map[string]int{}
 	for _, p := range d.Processes {
@@ -80,12 +80,11 @@ func (b *bench) send(ctx context.Context, d *deployment.Deployment, cfg load.Con
 	return pass{Report: report, load: cfg, started: cfg.Start, change: after.since(before)}, nil
 }
 
-// pause is the time between two questions how many records there are. The
-// engine knows the number without reading any, and yet a question costs it
-// about 5 ms of CPU.
+// pause is the polling interval of the number of records. Each poll costs the engine about
+// 5 ms of CPU, although it reads no rows.
 const pause = 50 * time.Millisecond
 
-// untilStored waits until the engine has so many records.
+// untilStored waits until this number of records is stored.
 func untilStored(ctx context.Context, d *deployment.Deployment, rows int64) error {
 	const patience = time.Minute
 	var last int64
@@ -138,8 +137,7 @@ func count(ctx context.Context, d *deployment.Deployment) (c counters, err error
 	return c, err
 }
 
-// streamed is the bytes in the lanes, and how many messages they have had, by
-// NATS's own count.
+// streamed is the bytes in the lanes and the number of messages appended, by NATS.
 func streamed(ctx context.Context, d *deployment.Deployment) (bytes, entries float64, err error) {
 	nc, err := nats.Connect(d.NATSURL)
 	if err != nil {
@@ -167,10 +165,10 @@ func (c counters) since(before counters) counters {
 	}
 }
 
-// perRecord is n by the records acknowledged.
+// perRecord is n per acknowledged record.
 func (p pass) perRecord(n float64) float64 { return n / float64(p.Acked.Records) }
 
-// cpu is CPU-seconds per million records of the parts of that name.
+// cpu is CPU-seconds per million records of the processes of this name.
 func (p pass) cpu(name string) (sum float64) {
 	for _, used := range p.Processes {
 		if strings.HasPrefix(used.Name, name) {
@@ -180,13 +178,12 @@ func (p pass) cpu(name string) (sum float64) {
 	return sum
 }
 
-// ours is CPU-seconds per million records of everything but the engine and the
-// load.
+// ours is CPU-seconds per million records of all processes but the engine and the load.
 func (p pass) ours() float64 {
 	return p.cpu(deployment.API) + p.cpu(deployment.NATS) + p.cpu(deployment.Ingester)
 }
 
-// peak is the most memory of the part of that name, in MiB.
+// peak is the peak memory of the process of this name, in MiB.
 func (p pass) peak(name string) float64 {
 	for _, used := range p.Processes {
 		if used.Name == name {
@@ -200,15 +197,14 @@ func (p pass) peak(name string) float64 {
 type job struct {
 	name string
 	load load.Config
-	took func(pass) error // is given every run but the warm-up
+	took func(pass) error // called with every run but the warm-up
 
-	// beside begins something that goes on beside a run until it is ended; nil
-	// when there is nothing.
+	// beside starts work that runs beside a run until it is ended; may be nil.
 	beside func(context.Context) (end func() error, err error)
 }
 
-// repeat makes a warm-up and then the runs of a job, when the merges that the
-// job before has left behind are done.
+// repeat waits for the merges of the previous job, and makes a warm-up and the runs of a
+// job.
 func (b *bench) repeat(ctx context.Context, d *deployment.Deployment, j job) error {
 	if err := b.settle(ctx, d); err != nil {
 		return err
@@ -233,7 +229,7 @@ func (b *bench) repeat(ctx context.Context, d *deployment.Deployment, j job) err
 	return nil
 }
 
-// warmUp posts a part of a load, of which nothing is measured.
+// warmUp posts a part of a load without measuring.
 func (b *bench) warmUp(ctx context.Context, d *deployment.Deployment, warm load.Config) error {
 	if warm.Duration > 0 {
 		warm.Duration = max(time.Duration(warmUp*float64(warm.Duration)), 200*time.Millisecond)
@@ -244,10 +240,10 @@ func (b *bench) warmUp(ctx context.Context, d *deployment.Deployment, warm load.
 	return err
 }
 
-// warmUp is how long a load of some time warms up, of that time.
+// warmUp is the share of a load's duration for its warm-up.
 const warmUp = 0.25
 
-// once is one run, and what goes on beside it.
+// once makes one run, with the work beside it.
 func (b *bench) once(ctx context.Context, d *deployment.Deployment, j job) (pass, error) {
 	if j.beside == nil {
 		return b.pass(ctx, d, j.load)
@@ -263,7 +259,7 @@ func (b *bench) once(ctx context.Context, d *deployment.Deployment, j job) (pass
 	return p, err
 }
 
-// settle waits until no merge runs any more, or the plan's patience has ended.
+// settle waits until no merge runs, at most plan.settle.
 func (b *bench) settle(ctx context.Context, d *deployment.Deployment) error {
 	for began := time.Now(); time.Since(began) < b.plan.settle; {
 		merges, err := d.Query(ctx, "SELECT count() FROM system.merges")
@@ -275,8 +271,7 @@ func (b *bench) settle(ctx context.Context, d *deployment.Deployment) error {
 	return nil
 }
 
-// onDisk is the bytes per record of flow.records, and of all tables, when it
-// has settled.
+// onDisk is the bytes per record of flow.records and of all tables, after merges.
 func (b *bench) onDisk(ctx context.Context, d *deployment.Deployment) (records, all float64, err error) {
 	if err := b.settle(ctx, d); err != nil {
 		return 0, 0, err
@@ -288,7 +283,7 @@ func (b *bench) onDisk(ctx context.Context, d *deployment.Deployment) (records, 
 	}
 	var rows float64
 	if _, err := fmt.Sscan(text, &records, &all, &rows); err != nil {
-		return 0, 0, fmt.Errorf("bytes on disk are %q: %w", text, err)
+		return 0, 0, fmt.Errorf("parse the bytes on disk %q: %w", text, err)
 	}
 	return records / rows, all / rows, nil
 }

@@ -19,8 +19,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// asked is what the questions of analysts cost. As JSON it is what docs/analytics.md
-// says of each of them.
+// asked is the cost of analyst questions. docs/analytics.md shows its JSON.
 type asked struct {
 	Taken  time.Time
 	Engine string // version
@@ -28,30 +27,30 @@ type asked struct {
 	Steps  []*step
 }
 
-// step is what was measured at one number of records.
+// step is the measurement at one number of records.
 type step struct {
 	Records int64
-	Took    float64 // seconds to post what was new, to store it, and until merges had ended
+	Took    float64 // seconds to post and store the new records, until merges ended
 	Bytes   int64   // of all tables
 	Answers []answer
 }
 
-// answer is what a question costs about all the time there is, and about its
-// last day; nothing of the day where no time can be asked for.
+// answer is the cost of a question about all time and about the last day; the latter only
+// if the question has a time range.
 type answer struct {
 	Name     string
 	All, Day cost
 }
 
-// cost is of one question: times in ms, the processor time of ClickHouse for a hot
-// answer, and what was read for it.
+// cost has times in ms, ClickHouse's CPU time for a hot answer, and the rows and bytes it
+// read.
 type cost struct {
 	Cold, Hot, CPU float64
 	Rows, Bytes    int64
 }
 
-// questions measures what those of docs/analytics.md cost, of what a simulated engine
-// wrote in a month: at a tenth of the records, and at all of them.
+// questions measures the questions of docs/analytics.md on a month of a simulated engine,
+// at a tenth of the records and at all.
 func (b *bench) questions(ctx context.Context, page *Page) error {
 	return b.on(ctx, page, "questions", func(d *deployment.Deployment) error {
 		page.Asked = &asked{Taken: b.began.UTC(), Engine: page.Versions.Engine, Cores: page.Machine.Cores}
@@ -74,11 +73,11 @@ func (b *bench) questions(ctx context.Context, page *Page) error {
 	})
 }
 
-// span is the time in which an engine has written what tables are filled with.
+// span is the time span of the simulated history.
 const span = 30 * 24 * time.Hour
 
-// store posts records of a source, of which there are so many then, and waits until
-// they can be queried and merges have ended.
+// store posts records of a source up to this number, and waits until they are queryable
+// and merges have ended.
 func (b *bench) store(ctx context.Context, d *deployment.Deployment, from load.Source, records, all int64) error {
 	_, err := load.Run(ctx, load.Config{
 		URL: d.URL, Token: d.Token, Records: records, Batch: 1000, Seed: uint64(all), Timeout: time.Minute, GiveUp: 5 * time.Minute, Source: from,
@@ -90,8 +89,7 @@ func (b *bench) store(ctx context.Context, d *deployment.Deployment, from load.S
 	return d.WaitMerged(ctx)
 }
 
-// ask asks every question, about all the time there is and about the last day
-// of it.
+// ask measures every question, about all time and about the last day.
 func (b *bench) ask(ctx context.Context, d *deployment.Deployment, one *step) error {
 	questions, err := warehouse.Questions()
 	if err != nil {
@@ -133,9 +131,8 @@ func (b *bench) ask(ctx context.Context, d *deployment.Deployment, one *step) er
 	return nil
 }
 
-// times asks with nothing in any cache, and then five times more, of which hot
-// is the least: other work on the machine only ever adds to it. What takes
-// seconds is asked less often.
+// times measures a cold answer, and then up to five hot ones, of which it keeps the
+// minimum: other work on the machine only adds to it. Slow questions are repeated less.
 func (b *bench) times(ctx context.Context, d *deployment.Deployment, sql string) (c cost, err error) {
 	if err := forget(ctx, d); err != nil {
 		return c, err
@@ -166,7 +163,7 @@ func (b *bench) times(ctx context.Context, d *deployment.Deployment, sql string)
 	return c, err
 }
 
-// ask asks once, over HTTP, and reads the whole answer.
+// ask runs a question once, over HTTP, and reads the whole answer.
 func (c *cost) ask(ctx context.Context, d *deployment.Deployment, sql string) (ms float64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.HTTP+"/?wait_end_of_query=1&max_threads=2", strings.NewReader(sql))
 	if err != nil {
@@ -200,7 +197,7 @@ func (c *cost) ask(ctx context.Context, d *deployment.Deployment, sql string) (m
 	return ms, err
 }
 
-// forget empties the caches of ClickHouse, and those of the system of its files.
+// forget empties the caches of ClickHouse and the page cache of its files.
 func forget(ctx context.Context, d *deployment.Deployment) error {
 	for _, cache := range []string{"MARK", "UNCOMPRESSED", "PRIMARY INDEX", "QUERY CONDITION"} {
 		if err := d.Exec(ctx, "SYSTEM DROP "+cache+" CACHE"); err != nil {
@@ -211,7 +208,7 @@ func forget(ctx context.Context, d *deployment.Deployment) error {
 		if err == nil && entry.Type().IsRegular() {
 			dropCached(path)
 		}
-		return nil // parts come and go
+		return nil // a part deleted meanwhile
 	})
 }
 
@@ -234,7 +231,7 @@ func (p Page) writeQuestions(dir string) error {
 // Last is the step of all records.
 func (a *asked) Last() *step { return a.Steps[len(a.Steps)-1] }
 
-// Goal is how many ms a hot answer may take.
+// Goal is the maximum of a hot answer, in ms.
 func (a answer) Goal() float64 {
 	if a.Name == "timeline" {
 		return 20
@@ -242,7 +239,7 @@ func (a answer) Goal() float64 {
 	return 100
 }
 
-// Hot is a time, bold beyond the goal and empty where there is none.
+// Hot formats a time, bold beyond the goal, and empty if not measured.
 func (a answer) Hot(c cost) string {
 	switch {
 	case c.Hot == 0:
@@ -253,7 +250,7 @@ func (a answer) Hot(c cost) string {
 	return number(c.Hot)
 }
 
-// Within is how many questions meet their goal about all the time, and about a day.
+// Within is the number of questions that meet the goal about all time, and about a day.
 func (s *step) Within() string {
 	all, day, days := 0, 0, 0
 	for _, a := range s.Answers {
@@ -273,11 +270,11 @@ func (s *step) Within() string {
 // Millions are the records.
 func (s *step) Millions() float64 { return float64(s.Records) / 1e6 }
 
-// BytesEach is by record, in all tables.
+// BytesEach is the bytes per record, in all tables.
 func (s *step) BytesEach() float64 { return float64(s.Bytes) / float64(s.Records) }
 
-// Megabytes are what was read.
+// Megabytes are the megabytes read.
 func (c cost) Megabytes() float64 { return float64(c.Bytes) / 1e6 }
 
-// Thousands are the rows that were read.
+// Thousands are the thousands of rows read.
 func (c cost) Thousands() float64 { return float64(c.Rows) / 1e3 }

@@ -10,16 +10,16 @@ import (
 	"sluice/pkg/load"
 )
 
-// Curve is how cost, rate and wait change as one thing does.
+// Curve is cost, rate and latency as a function of one variable.
 type Curve struct {
 	Slug   string // of its deployment
 	Title  string
-	What   string // is changed
-	Setup  string // what stays the same
+	What   string // the variable
+	Setup  string // the fixed settings
 	Points []Point
 }
 
-// Point is what runs at one setting gave.
+// Point has the figures at one setting.
 type Point struct {
 	X         int
 	Ingesters int
@@ -68,8 +68,8 @@ func (b *bench) scaling(ctx context.Context, page *Page) error {
 	return err
 }
 
-// overLanes adds lanes as it goes. The number of ingesters goes up and down in
-// turn, so that few have to be started.
+// overLanes adds lanes step by step. The number of ingesters rises and falls in turn, so
+// that few have to be started.
 func (b *bench) overLanes(ctx context.Context, d *deployment.Deployment, c *Curve) error {
 	order := slices.Clone(b.plan.ingesters)
 	have := 1
@@ -79,7 +79,7 @@ func (b *bench) overLanes(ctx context.Context, d *deployment.Deployment, c *Curv
 				return err
 			}
 		}
-		if err := d.NextSource(); err != nil { // the one before stays on the lanes it has
+		if err := d.NextSource(); err != nil { // the previous source stays on its lanes
 			return err
 		}
 		for _, ingesters := range order {
@@ -96,8 +96,8 @@ func (b *bench) overLanes(ctx context.Context, d *deployment.Deployment, c *Curv
 	return nil
 }
 
-// share waits until so many ingesters share the lanes evenly, and all lanes
-// take records: the api has to find a new one first.
+// share waits until the ingesters share the lanes evenly and all lanes accept records: the
+// api must discover a new lane first.
 func (b *bench) share(ctx context.Context, d *deployment.Deployment, lanes, ingesters int) error {
 	for len(d.Of(deployment.Ingester)) < ingesters {
 		if _, err := d.AddIngester(ctx); err != nil {
@@ -135,8 +135,7 @@ func (b *bench) share(ctx context.Context, d *deployment.Deployment, lanes, inge
 	return fmt.Errorf("%d lanes are not all in use by %d ingesters after %s", lanes, ingesters, patience)
 }
 
-// evenly tells whether no ingester holds two lanes more than another, and all
-// lanes are held.
+// evenly reports whether all lanes are owned, and no ingester owns two more than another.
 func evenly(ctx context.Context, d *deployment.Deployment, lanes int) (bool, error) {
 	var held []float64
 	var sum float64

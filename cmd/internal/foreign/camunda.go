@@ -24,13 +24,12 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// broker is a real broker of Camunda, as its distribution has it. Both of its
-// exporters post to Sluice, each as a source of its own, configured by the three
-// lines of docs/camunda.md, and a third one writes down what the broker's own log
-// holds (clients/Journal.java). A process is run (clients/Camunda.java), then
-// everything that arrived is compared: each record with the log, and the tables
-// with what was done. Then the broker is killed, goes on from its last
-// acknowledgement, and all is compared again.
+// broker is a real Camunda broker from its distribution. Both of its exporters post to
+// Sluice, each as a source of its own, configured by the lines of docs/camunda.md. A third
+// exporter (clients/Journal.java) writes the broker's log to a file. The check runs a
+// process (clients/Camunda.java), and compares every stored record with the log, and the
+// tables with the executed steps. Then it kills the broker, which resumes from its last
+// acknowledgement, and compares again.
 type broker struct {
 	version string
 	home    string // of the distribution
@@ -50,7 +49,7 @@ type exporting struct {
 	class, source, token string
 }
 
-// ran is what was done, in all rounds.
+// ran counts the executed steps, in all rounds.
 type ran struct {
 	Instances, Completed, Canceled, Active, Incidents, Resolved, Failures int
 }
@@ -58,7 +57,7 @@ type ran struct {
 // instances are started in each round.
 const instances = 10
 
-// check runs the broker and compares. It goes on as far as it can.
+// check runs the broker and compares. It continues after errors as far as it can.
 func (b broker) check(ctx context.Context, dir string, env map[string]string) (r result) {
 	b.env, b.dir = env, filepath.Join(dir, "camunda-"+b.version)
 	say := func(name string, err error) bool {
@@ -76,7 +75,7 @@ func (b broker) check(ctx context.Context, dir string, env map[string]string) (r
 	var running *programtest.Process
 	defer func() {
 		if running != nil {
-			running.Kill() // it holds nothing that is needed
+			running.Kill() // its data is not needed any more
 		}
 	}()
 	for _, round := range []string{"first", "second"} {
@@ -90,7 +89,7 @@ func (b broker) check(ctx context.Context, dir string, env map[string]string) (r
 		}
 		for _, e := range b.sources {
 			say(fmt.Sprintf("%s round, every record of %s is stored once", round, e.class), b.eventually(ctx, func() error { return b.records(ctx, e) }))
-			say(fmt.Sprintf("%s round, the tables of %s say what was done", round, e.class), b.eventually(ctx, func() error { return b.tables(ctx, e) }))
+			say(fmt.Sprintf("%s round, the tables of %s match the executed steps", round, e.class), b.eventually(ctx, func() error { return b.tables(ctx, e) }))
 		}
 		if round == "first" {
 			running.Kill()
@@ -100,9 +99,9 @@ func (b broker) check(ctx context.Context, dir string, env map[string]string) (r
 		n, kinds, err := b.omitted()
 		again := b.witness.sent(e.source) - n
 		if err == nil && again <= 0 {
-			err = fmt.Errorf("it sent %d documents again: nothing was shown", again)
+			err = fmt.Errorf("it resent only %d documents: too few to prove deduplication", again)
 		}
-		say(e.class+": after the kill it sends again what it had sent", err)
+		say(e.class+": after the kill it resends records", err)
 		r.notes = append(r.notes, fmt.Sprintf("%s: %d records, %d of them sent again after the kill, each stored once; not sent: %s", e.class, n, again, strings.Join(kinds, ", ")))
 		for _, how := range b.witness.requests(e.source) {
 			r.notes = append(r.notes, fmt.Sprintf("%s: %s", e.class, how))
@@ -114,7 +113,7 @@ func (b broker) check(ctx context.Context, dir string, env map[string]string) (r
 	return r
 }
 
-// prepare finds Java, makes the exporter of the log, and tokens of two sources.
+// prepare finds Java, builds the exporter of the log, and creates tokens of two sources.
 func (b *broker) prepare(ctx context.Context) (err error) {
 	if b.jdk, err = findJDK(ctx, 21); err != nil {
 		return err
@@ -150,7 +149,7 @@ func (b *broker) prepare(ctx context.Context) (err error) {
 
 func (b *broker) classPath() string { return filepath.Join(b.home, "lib", "*") }
 
-// findJDK finds a Java of at least that version.
+// findJDK finds a JDK of at least this version.
 func findJDK(ctx context.Context, least int) (string, error) {
 	homes, err := filepath.Glob("/usr/lib/jvm/*")
 	if err != nil {
@@ -168,11 +167,11 @@ func findJDK(ctx context.Context, least int) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("there is no Java %d or later: set JAVA_HOME, or apt-get install a JDK", least)
+	return "", fmt.Errorf("no Java %d or later: set JAVA_HOME, or install a JDK", least)
 }
 
-// port is one that neither a TCP nor a UDP socket has: brokers talk over both,
-// and those that programtest.Address gives are taken for UDP.
+// port is free for both TCP and UDP, which brokers use; programtest.Address reserves its
+// ports by UDP.
 func port() int {
 	for {
 		n := 30_000 + rand.IntN(2_700)
@@ -190,7 +189,7 @@ func port() int {
 	}
 }
 
-// start starts the broker with its log where it was.
+// start starts the broker on its existing log.
 func (b *broker) start(round string) (*programtest.Process, error) {
 	_, gateway, _ := strings.Cut(programtest.Address(), ":")
 	b.gateway = "127.0.0.1:" + gateway
@@ -225,7 +224,7 @@ func (b *broker) start(round string) (*programtest.Process, error) {
 	return p, p.Start()
 }
 
-// play runs the process, and adds what was done.
+// play runs the process, and adds its steps to ran.
 func (b *broker) play(ctx context.Context, round string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(b.jdk, "bin/java"), "-Xmx256m", "-cp", filepath.Join(b.dir, "classes")+":"+b.classPath(), "Camunda",
 		b.gateway, filepath.Join(b.dir, "journal"), filepath.Join(b.checks, "order.bpmn"), fmt.Sprint(instances), round)
@@ -237,7 +236,7 @@ func (b *broker) play(ctx context.Context, round string) error {
 	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
 	var r ran
 	if _, err := fmt.Sscan(lines[len(lines)-1], &r.Instances, &r.Completed, &r.Canceled, &r.Active, &r.Incidents, &r.Resolved, &r.Failures); err != nil {
-		return fmt.Errorf("it says %q: %w", said.String(), err)
+		return fmt.Errorf("parse its output %q: %w", said.String(), err)
 	}
 	b.done.Instances += r.Instances
 	b.done.Completed += r.Completed
@@ -254,7 +253,7 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n    ")
 }
 
-// logged is a record as the broker's log has it.
+// logged is a record of the broker's log.
 type logged struct {
 	PartitionID int64 `json:"partitionId"`
 	Position    int64
@@ -269,8 +268,7 @@ func (l logged) String() string {
 	return fmt.Sprintf("%d-%d %d %d %s %s %s", l.PartitionID, l.Position, l.Key, l.Timestamp, l.RecordType, l.ValueType, l.Intent)
 }
 
-// log is what the broker's own log holds; a line that is being written is not
-// there yet.
+// log reads the broker's log, without an incomplete last line.
 func (b *broker) log() (map[logged]bool, error) {
 	files, err := filepath.Glob(filepath.Join(b.dir, "journal", "partition-*"))
 	if err != nil {
@@ -299,16 +297,15 @@ func (b *broker) log() (map[logged]bool, error) {
 	return all, nil
 }
 
-// omits are the kinds of records that an exporter does not send by default.
+// omits are the record kinds that an exporter does not send by default.
 var omits = []string{"JOB_BATCH", "MESSAGE_BATCH", "PROCESS_INSTANCE_BATCH", "PROCESS_EVENT", "CHECKPOINT"}
 
-// exported tells whether an exporter sends such a record by default.
+// exported reports whether an exporter sends the record by default.
 func exported(l logged) bool {
 	return l.RecordType == "EVENT" && !slices.Contains(omits, l.ValueType)
 }
 
-// records compares the rows of a source with the log, and looks that each is
-// there once.
+// records compares the rows of a source with the log: one row for each record.
 func (b *broker) records(ctx context.Context, e exporting) error {
 	log, err := b.log()
 	if err != nil {
@@ -332,12 +329,12 @@ func (b *broker) records(ctx context.Context, e exporting) error {
 		delete(stored, l.String())
 	}
 	for row := range stored {
-		return fmt.Errorf("%s is stored and is not in the log, or should not be sent", row)
+		return fmt.Errorf("%s is stored, but is not in the log or should not be sent", row)
 	}
 	return nil
 }
 
-// omitted are the kinds of records that are in the log and were not sent.
+// omitted are the record kinds that are in the log and were not sent.
 func (b *broker) omitted() (sent int, kinds []string, err error) {
 	log, err := b.log()
 	found := map[string]bool{}
@@ -354,7 +351,7 @@ func (b *broker) omitted() (sent int, kinds []string, err error) {
 	return sent, slices.Sorted(maps.Keys(found)), err
 }
 
-// tables compares what people see with what was done.
+// tables compares the views with the executed steps.
 func (b *broker) tables(ctx context.Context, e exporting) error {
 	want := fmt.Sprintf("%d %d %d %d %d %d %d", b.done.Instances, b.done.Completed, b.done.Canceled, b.done.Active, b.done.Incidents, b.done.Resolved, b.done.Failures)
 	got, err := b.ask(ctx, fmt.Sprintf(`SELECT arrayStringConcat(arrayMap(n -> toString(n), [
@@ -366,7 +363,7 @@ func (b *broker) tables(ctx context.Context, e exporting) error {
 		(SELECT countIf(NOT open) FROM flow.v_incidents WHERE source = '%[1]s'),
 		(SELECT sum(failures) FROM flow.v_jobs WHERE source = '%[1]s')]), ' ')`, e.source))
 	if err == nil && got != want {
-		err = fmt.Errorf("instances, completed, canceled, active, incidents, resolved, failures of jobs: the tables say %s, done was %s", got, want)
+		err = fmt.Errorf("instances, completed, canceled, active, incidents, resolved, job failures are %s, want %s", got, want)
 	}
 	if err != nil {
 		return err
@@ -374,12 +371,12 @@ func (b *broker) tables(ctx context.Context, e exporting) error {
 	waits, err := b.ask(ctx, fmt.Sprintf(`SELECT concat(toString((SELECT countIf(state = 'TRIGGERED') FROM flow.v_timers WHERE source = '%[1]s') >= %[2]d), ' ',
 		toString((SELECT countIf(state = 'CORRELATED') FROM flow.v_message_waits WHERE source = '%[1]s')))`, e.source, b.done.Completed))
 	if want := fmt.Sprint("1 ", b.done.Completed); err == nil && waits != want {
-		err = fmt.Errorf("enough timers triggered, and messages correlated: the tables say %s, want %s", waits, want)
+		err = fmt.Errorf("enough timers triggered, messages correlated: %s, want %s", waits, want)
 	}
 	return err
 }
 
-// eventually tries until it is so: the exporters flush every 5 s.
+// eventually retries until success: the exporters flush every 5 s.
 func (b *broker) eventually(ctx context.Context, try func() error) (err error) {
 	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
 		if err = try(); err == nil {

@@ -23,11 +23,11 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// loops are the programs of docs/clients.md, each posting records without any identity to
-// an api that answers at random: what is stored must be what they read, once.
+// loops are the programs of docs/clients.md. Each posts records without identity to an
+// unreliable api; every record must be stored once.
 type loops struct{ page, python string }
 
-// loopRecords is how many records each program posts: some tens of batches.
+// loopRecords is the number of records of each program: some tens of batches.
 const loopRecords = 10_000
 
 var loopPrograms = regexp.MustCompile("(?s)```(go|java|python|js)\n(.*?)```")
@@ -81,7 +81,7 @@ func (l loops) one(ctx context.Context, dir string, env map[string]string, langu
 		return fmt.Errorf("%w: %s", err, said)
 	}
 	if n := api.faults.Load(); n < 4 {
-		return fmt.Errorf("the api failed %d times only", n)
+		return fmt.Errorf("the api failed only %d times", n)
 	}
 	want := fmt.Sprintf("%d\t%d", loopRecords, loopRecords-loopRecords/3)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
@@ -93,7 +93,7 @@ func (l loops) one(ctx context.Context, dir string, env map[string]string, langu
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("records and different ones are %q, want %q", got, want)
+			return fmt.Errorf("records and distinct ones are %q, want %q", got, want)
 		}
 	}
 }
@@ -104,8 +104,8 @@ type faulty struct {
 	faults atomic.Int64
 }
 
-// unreliable passes requests to an api. Half of them fail: before they reach it with 429,
-// 503, or nothing, or after it has stored them with nothing or half an answer.
+// unreliable forwards requests to an api. Half of them fail: before they reach it, with
+// 429, 503, or no answer, or after they are stored, with no answer or half of one.
 func unreliable(api string) (*faulty, error) {
 	target, err := url.Parse(api)
 	if err != nil {

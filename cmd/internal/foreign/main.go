@@ -1,6 +1,5 @@
-// Command foreign runs programs that others make, clients mostly, against
-// `sluice up`: what works with them today goes on working. It prints a table of
-// what each of them could do, and exits 0 only if nothing failed.
+// Command foreign tests third-party programs, mostly clients, against `sluice up`. It
+// prints a table of the checks of each, and exits 0 only if none failed.
 package main
 
 import (
@@ -32,12 +31,12 @@ type options struct {
 	Checks  string  `default:"cmd/internal/foreign/clients" type:"path" help:"Folder of the checks."`
 	Clients string  `default:"docs/clients.md" type:"path" help:"Page with the programs that post records."`
 	Deploy  string  `default:"deploy" type:"path" help:"Folder of alerts and dashboards."`
-	Sluice  string  `default:".cache/programs/plain/sluice" type:"path" help:"The program."`
-	Tools   string  `default:".cache/foreign" type:"path" help:"Folder where install.sh has put the clients."`
-	Only    string  `help:"Run those clients alone whose name has this in it."`
-	Alarms  float64 `help:"Instead: run faults for an hour and a half at so many times the pace, with Alertmanager, and list the alerts beside them."`
+	Sluice  string  `default:".cache/programs/plain/sluice" type:"path" help:"The program sluice."`
+	Tools   string  `default:".cache/foreign" type:"path" help:"Folder of the clients that install.sh installed."`
+	Only    string  `help:"Run only clients whose name contains this."`
+	Alarms  float64 `help:"Instead: run faults for an hour and a half at this multiple of the pace, with Alertmanager, and list the alerts of each."`
 	Keep    string  `default:".cache/alarms" type:"path" help:"Folder of that run, with recorded.yml."`
-	All     bool    `help:"A client that cannot be run here is a failure too."`
+	All     bool    `help:"Also fail if a client is not installed."`
 }
 
 func main() {
@@ -51,20 +50,20 @@ func main() {
 	}
 }
 
-// client is a program that checks what one client can do. It prints a line for
-// each check: ok, FAIL or unsupported, a tab, its name, a tab and why.
+// client is a program that checks one client. It prints a line for each check: ok, FAIL or
+// unsupported, a tab, its name, a tab and the reason.
 type client struct {
 	name    string
-	queue   string // clients of one queue are run one after the other, beside those of others
-	needs   string // a file that install.sh makes where its language is there
+	queue   string // clients of one queue run one after the other, concurrently with other queues
+	needs   string // a file that install.sh creates if the client's language is available
 	command []string
 	run     func(ctx context.Context, dir string, env map[string]string) result // instead of the command
-	prepare func(ctx context.Context, dir string, env map[string]string) error  // what it needs to be there; may be nil
-	count   *regexp.Regexp                                                      // of what it prints instead of lines: how many checks there were
+	prepare func(ctx context.Context, dir string, env map[string]string) error  // runs before it; may be nil
+	count   *regexp.Regexp                                                      // finds the number of checks in its output, instead of lines
 }
 
-// Bounds of the checks of one client, far above what they take: a broker
-// starts twice, and a machine may have much else to do.
+// Bounds of the checks of one client, far above their usual time: a broker starts twice,
+// and the machine may be busy.
 const (
 	clientLimit = 4 * time.Minute
 	brokerLimit = 10 * time.Minute
@@ -79,7 +78,7 @@ func (o options) clients() []client {
 		{name: "clickhouse-driver", needs: python, command: []string{python, here + "driver.py"}},
 		{name: "@clickhouse/client", needs: filepath.Join(o.Tools, "node_modules/@clickhouse/client"), command: []string{"node", here + "node.mjs"}},
 		{name: "clickhouse-jdbc", needs: filepath.Join(o.Tools, "java"), command: []string{"java", "-cp", filepath.Join(o.Tools, "java", "*"), here + "Jdbc.java"}},
-		o.mining(), // before the next one posts what no engine writes
+		o.mining(), // before the next one posts records that no engine writes
 		{name: "schemathesis", needs: schemathesis, count: regexp.MustCompile(`(\d+) generated, (\d+) passed`), command: []string{
 			schemathesis, "--no-color", "run", "$API/openapi.json", "-H", "Authorization: Bearer $TOKEN", "--phases", "examples,coverage,fuzzing",
 			"--max-examples", "15", "--seed", "1", "--generation-database", "none",
@@ -100,16 +99,16 @@ func (o options) clients() []client {
 	return slices.DeleteFunc(all, func(c client) bool { return !strings.Contains(c.name, o.Only) })
 }
 
-// camundas are the versions of which Maven Central has a broker with its
-// exporters (docs/camunda.md); install.sh fetches them.
+// camundas are the versions whose broker and exporters are on Maven Central
+// (docs/camunda.md); install.sh fetches them.
 var camundas = []string{"8.5.8", "8.6.0"}
 
-// result is what came of a client.
+// result is the result of a client.
 type result struct {
 	ok                  int
 	failed, unsupported []string
-	notes               []string // what else there is to say
-	missing             bool     // it is not there
+	notes               []string
+	missing             bool // not installed
 	took                time.Duration
 }
 
@@ -153,7 +152,7 @@ func (o options) run(ctx context.Context) error {
 	return errors.Join(all.Wait(), o.tell(results), stop())
 }
 
-// start starts sluice up in a folder, and returns what the clients need to know.
+// start starts sluice up in a folder, and returns the clients' environment.
 func (o options) start(ctx context.Context, dir string) (env map[string]string, stop func() error, err error) {
 	d, err := deployment.Start(ctx, deployment.Config{Bin: filepath.Dir(o.Sluice), Dir: dir, Up: true, Exporters: true})
 	if err != nil {
@@ -179,7 +178,7 @@ func (o options) start(ctx context.Context, dir string) (env map[string]string, 
 	}, d.Stop, d.Exec(ctx, "CREATE DATABASE foreign")
 }
 
-// check runs the checks of a client in a folder, where it may leave what it likes.
+// check runs the checks of a client in a scratch folder.
 func (c client) check(ctx context.Context, dir string, env map[string]string) result {
 	if _, err := os.Stat(c.needs); err != nil {
 		return result{missing: true}
@@ -227,7 +226,7 @@ func (c client) check(ctx context.Context, dir string, env map[string]string) re
 	return r
 }
 
-// read reads what the checks print.
+// read parses the output of the checks.
 func (c client) read(said string) (r result) {
 	if c.count != nil {
 		if m := c.count.FindStringSubmatch(said); m != nil {
@@ -250,7 +249,7 @@ func (c client) read(said string) (r result) {
 	return r
 }
 
-// tell prints the table, and says what is wrong.
+// tell prints the table and the failures.
 func (o options) tell(results map[string]result) (err error) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "client\tok\tfailed\tunsupported\tseconds")

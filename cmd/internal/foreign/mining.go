@@ -11,15 +11,14 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// mining are the checks of event logs: a simulated engine posts what happens in
-// it, and the libraries of the field read what sluice export makes of it.
+// mining are the checks of event logs: a simulated engine posts its records, and process
+// mining libraries read the files of sluice export.
 func (o options) mining() client {
 	python := filepath.Join(o.Tools, "mining/bin/python")
 	return client{name: "pm4py, pandas, lxml", needs: python, prepare: simulate, command: []string{python, o.Checks + "/mining.py"}}
 }
 
-// simulate posts the records of an engine, and leaves in truth.json what the
-// checks compare with.
+// simulate posts the records of an engine, and writes the expected values to truth.json.
 func simulate(ctx context.Context, dir string, env map[string]string) error {
 	now := time.Now()
 	cfg := simulator.Config{Seed: 3, Start: now.Add(-3 * time.Hour), Every: 10 * time.Second, Instances: 600}

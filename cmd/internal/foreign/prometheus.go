@@ -23,11 +23,10 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// watched is Debian's Prometheus, which scrapes a sluice up of its own under
-// load while its engine is killed, its lane halted and its disk budget filled.
-// The rules are those of deploy/prometheus, but for one thing: where they wait
-// for minutes (for:), the copy of this check waits for a second. That minutes
-// are waited for, and that each alert resolves, is what promtool is asked.
+// watched is Debian's Prometheus, which scrapes a sluice up of its own under load while
+// its engine is killed, its lane halted and its disk budget filled. The rules are those of
+// deploy/prometheus with a second in place of minutes (for:). promtool checks the real
+// durations, and that each alert resolves.
 type watched struct {
 	bin    string // folder of prometheus and promtool
 	deploy string
@@ -41,10 +40,10 @@ type watched struct {
 // budget is the disk budget of the lane: small enough to be filled in seconds.
 const budget = 8 << 20
 
-// atFault are the alerts that our faults raise, and nothing before them.
+// atFault are the alerts that must fire only after our faults.
 var atFault = []string{"EngineDied", "LaneHalted", "NotReady", "DiskBudgetAlmostUsedUp", "ApiRejecting"}
 
-// check runs promtool beside everything else.
+// check runs promtool concurrently with the rest.
 func (w watched) check(ctx context.Context, dir string, _ map[string]string) result {
 	dir = filepath.Join(dir, "watched")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -54,7 +53,7 @@ func (w watched) check(ctx context.Context, dir string, _ map[string]string) res
 	var beside errgroup.Group
 	beside.Go(func() error { tool.promtool(ctx); return nil })
 	err := w.watch(ctx, dir)
-	_ = beside.Wait() // it notes what it finds
+	_ = beside.Wait() // it notes its results itself
 	r := w.done
 	r.ok, r.failed = r.ok+tool.done.ok, append(r.failed, tool.done.failed...)
 	if err != nil {
@@ -78,7 +77,7 @@ func (w *watched) promtool(ctx context.Context) {
 	}
 }
 
-// checked notes what came of a check.
+// checked notes the result of a check.
 func (w *watched) checked(what string, err error) {
 	if err != nil {
 		w.done.failed = append(w.done.failed, what+": "+err.Error())
@@ -87,7 +86,7 @@ func (w *watched) checked(what string, err error) {
 	w.done.ok++
 }
 
-// watch starts everything, does the damage, and asks Prometheus.
+// watch starts everything, injects the faults, and queries Prometheus.
 func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	w.prometheus = programtest.Address()
 	w.d, err = deployment.New(deployment.Config{Bin: filepath.Dir(w.sluice), Dir: dir, Up: true,
@@ -117,7 +116,7 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	err = w.until(ctx, "nothing of what we break is reported before", func() error {
 		up, err := w.value(ctx, `up{job="sluice"} == 1 and on () sum(rate(sluice_ingest_rows_total[5s])) > 0`)
 		if err != nil || up != 1 {
-			return fmt.Errorf("the target is not up and stored from: %w", err)
+			return fmt.Errorf("the target is not scraped: %w", err)
 		}
 		firing, err := w.firing(ctx)
 		for _, name := range atFault {
@@ -157,7 +156,7 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	if err := w.d.Exec(ctx, "RENAME TABLE flow.records_away TO flow.records"); err != nil {
 		return err
 	}
-	if err := w.expressions(ctx); err != nil { // while the lane waits for its next try
+	if err := w.expressions(ctx); err != nil { // while the lane waits for its next attempt
 		return err
 	}
 	return w.until(ctx, "the lane goes on, and its alert resolves", func() error {
@@ -169,8 +168,8 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	})
 }
 
-// configure copies sluice-up.yml with an address and pauses of this check, and
-// alerts.yml with shorter waits.
+// configure copies sluice-up.yml with the address and intervals of this check, and
+// alerts.yml with shorter durations.
 func (w *watched) configure(dir, ops string) error {
 	content, err := os.ReadFile(filepath.Join(w.deploy, "prometheus/sluice-up.yml"))
 	if err != nil {
@@ -198,8 +197,8 @@ func (w *watched) configure(dir, ops string) error {
 	return os.WriteFile(filepath.Join(dir, "alerts.yml"), regexp.MustCompile(`(?m)^( +for:) .*$`).ReplaceAll(rules, []byte("$1 1s")), 0o600)
 }
 
-// post posts records until it is told that it is enough; 0 a second is as many
-// as are taken. That they are refused is what this check is for.
+// post posts records until ctx ends; rate 0 is unlimited. Rejections are expected: the
+// check causes them.
 func (w *watched) post(ctx context.Context, perSecond float64, batch int) error {
 	_, err := load.Run(ctx, load.Config{URL: w.d.URL, Token: w.d.Token, Rate: perSecond, Batch: batch, Connections: 4,
 		Duration: time.Hour, GiveUp: time.Second, Failures: 1 << 30})
@@ -209,7 +208,7 @@ func (w *watched) post(ctx context.Context, perSecond float64, batch int) error 
 	return err
 }
 
-// raised waits until all of these alerts fire, and looks what they say.
+// raised waits until all of these alerts fire, and checks their annotations.
 func (w *watched) raised(ctx context.Context, why string, names ...string) error {
 	begun := time.Now()
 	return w.until(ctx, why+": "+strings.Join(names, ", "), func() error {
@@ -220,7 +219,7 @@ func (w *watched) raised(ctx context.Context, why string, names ...string) error
 		for _, name := range names {
 			a, ok := firing[name]
 			if !ok {
-				return fmt.Errorf("%s does not fire, but %q", name, slices.Sorted(maps.Keys(firing)))
+				return fmt.Errorf("%s does not fire; firing are %q", name, slices.Sorted(maps.Keys(firing)))
 			}
 			if said := fmt.Sprint(a.Annotations); strings.Contains(said, "error expanding") || a.Annotations["runbook_url"] != "docs/runbooks/"+name+".md" {
 				return fmt.Errorf("%s says %s", name, said)
@@ -231,7 +230,7 @@ func (w *watched) raised(ctx context.Context, why string, names ...string) error
 	})
 }
 
-// until tries a check until it succeeds, for longer than it ever takes.
+// until retries a check until it succeeds, within a generous bound.
 func (w *watched) until(ctx context.Context, what string, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()

@@ -15,14 +15,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// alert is one that fires.
+// alert is a firing alert.
 type alert struct {
 	State       string            `json:"state"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 }
 
-// firing are the alerts that Prometheus says fire, by name.
+// firing are Prometheus's firing alerts, by name.
 func (w *watched) firing(ctx context.Context) (map[string]alert, error) {
 	var answer struct{ Alerts []alert }
 	if err := w.get(ctx, "/api/v1/alerts", &answer); err != nil {
@@ -37,17 +37,17 @@ func (w *watched) firing(ctx context.Context) (map[string]alert, error) {
 	return firing, nil
 }
 
-// interval is what Grafana puts there, twenty scrapes of this check.
+// interval replaces Grafana's variable: twenty scrapes of this check.
 var interval = strings.NewReplacer("$__rate_interval", "10s")
 
-// ofServers are expressions of what sluice up has not.
+// ofServers matches expressions of servers that sluice up does not have.
 var ofServers = regexp.MustCompile(`ClickHouse[A-Z]\w+_|"clickhouse"`)
 
-// expressions asks Prometheus everything that dashboards, alerts and runbooks
-// ask. What a panel shows has to be there: but for what servers have, and for
-// what has only happened now and then (> 0) or not yet.
+// expressions runs all expressions of dashboards, alerts and runbooks. Those of panels
+// must have an answer, except for metrics of servers and for events that are rare (> 0)
+// or have not happened yet.
 func (w *watched) expressions(ctx context.Context) error {
-	all := map[string]bool{} // and whether there has to be an answer
+	all := map[string]bool{} // true: must have an answer
 	add := func(expr string, needed bool) { all[expr] = all[expr] || needed }
 	files, err := filepath.Glob(filepath.Join(w.deploy, "grafana/dashboards/*.json"))
 	if err != nil {
@@ -108,7 +108,7 @@ func (w *watched) expressions(ctx context.Context) error {
 	return nil
 }
 
-// query asks Prometheus for what an expression is now.
+// query evaluates an expression now.
 func (w *watched) query(ctx context.Context, expr string) ([]json.RawMessage, error) {
 	var answer struct {
 		Type   string            `json:"resultType"`
@@ -118,13 +118,13 @@ func (w *watched) query(ctx context.Context, expr string) ([]json.RawMessage, er
 	return answer.Result, err
 }
 
-// value is how many series answer an expression.
+// value is the number of series of an expression.
 func (w *watched) value(ctx context.Context, expr string) (int, error) {
 	answers, err := w.query(ctx, expr)
 	return len(answers), err
 }
 
-// get asks the HTTP API of Prometheus.
+// get calls the HTTP API of Prometheus.
 func (w *watched) get(ctx context.Context, path string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.prometheus+path, nil)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"sluice/pkg/flow"
 )
 
-// tokens guards the file of tokens, which grows while clients run.
+// tokens guards the token file, to which clients add while they run.
 var tokens sync.Mutex
 
-// addToken makes a source of its own for what a client posts, unless it is there,
-// and waits until Sluice has noticed.
+// addToken adds a source for a client unless it exists, and waits until its token is
+// accepted.
 func addToken(ctx context.Context, env map[string]string, source, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -44,7 +44,7 @@ func addToken(ctx context.Context, env map[string]string, source, token string) 
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("the token of %s is not taken: %s", source, res.Status)
+			return fmt.Errorf("the token of %s is not accepted: %s", source, res.Status)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func appendTo(name, lines string) error {
 	return errors.Join(err, file.Close())
 }
 
-// ship makes the source of the bulk indexers.
+// ship adds the source of the bulk indexers.
 func ship(ctx context.Context, _ string, env map[string]string) error {
 	return addToken(ctx, env, "shippers", env["SHIPPERS_TOKEN"])
 }

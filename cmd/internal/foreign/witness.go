@@ -14,15 +14,15 @@ import (
 	"sync"
 )
 
-// witness stands between a broker and Sluice, passes everything on as it is,
-// and notes what was asked and how many documents were sent.
+// witness is a transparent proxy between a broker and Sluice that records requests and
+// numbers of documents.
 type witness struct {
 	*httptest.Server
 
 	mu        sync.Mutex
-	documents map[string]int // by the client that posts
+	documents map[string]int // by client
 	asked     map[string]map[string]bool
-	refused   map[string]int // answers that were not 2xx, by what they answer
+	refused   map[string]int // answers other than 2xx, by request
 }
 
 func newWitness(target string) (*witness, error) {
@@ -43,7 +43,7 @@ func newWitness(target string) (*witness, error) {
 	w.Server = httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			return // the client is gone
+			return // the client disconnected
 		}
 		w.note(r, body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -52,7 +52,7 @@ func newWitness(target string) (*witness, error) {
 	return w, nil
 }
 
-// varying is what differs between requests that ask the same.
+// varying matches the parts that differ between equal requests.
 var varying = regexp.MustCompile(`(_index_template|_component_template)/.*`)
 
 func shortened(u *url.URL) string { return varying.ReplaceAllString(u.EscapedPath(), "$1/…") }
@@ -83,21 +83,21 @@ func (w *witness) note(r *http.Request, body []byte) {
 	}
 }
 
-// sent is how many documents a client has posted.
+// sent is the number of documents that a client posted.
 func (w *witness) sent(user string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.documents[user]
 }
 
-// requests are the different ones that a client has made.
+// requests are the distinct requests of a client.
 func (w *witness) requests(user string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.asked[user]))
 }
 
-// refusals are the requests that were not taken.
+// refusals are the rejected requests.
 func (w *witness) refusals() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
