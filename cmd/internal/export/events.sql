@@ -1,7 +1,7 @@
--- One row for each begin and end of an element, in order: the event log.
+-- The event log: one row for each start and end of an element, in order.
 --
--- Events of one millisecond are in the order of the keys, which the engine gives as
--- elements are entered; the end of a scope follows all that is in it, however deep.
+-- Events of one millisecond are ordered by key, which the engine assigns as elements are
+-- entered; the end of a scope follows everything inside it, at any depth.
 WITH
 cases AS (
     SELECT source, process_instance_key, started_at, bpmn_process_id, version, process_definition_key, tenant_id, state
@@ -11,7 +11,7 @@ elements AS (
     SELECT source, process_instance_key, key, element_id, bpmn_element_type, flow_scope_key, activated_at, completed_at, terminated_at
     FROM v_element_instances WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
 ),
-resources AS ( -- who completed an element
+resources AS ( -- worker or assignee that completed an element
     SELECT source, process_instance_key, key, argMax(who, place) AS resource
     FROM
     (

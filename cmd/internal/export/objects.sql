@@ -1,11 +1,11 @@
--- The objects of OCEL 2.0, each with the events that happened to it; below two ways to
--- end the statement: a type and a JSON object for each event, and for each object.
+-- The objects of OCEL 2.0 with their events, and two endings of the statement: one row
+-- (type, JSON object) for each event, and one for each object.
 --
--- id         Kind:source/key, as keys of two engines may be equal
--- lifetime   the state it began in, since when, the state it has, when it ended
--- values     (name, JSON), left out where the JSON is ''
--- related    (object, qualifier), left out where the object is ''
--- happened   (type, when, values), left out where it has not happened
+-- id         Kind:source/key, because two engines may have equal keys
+-- lifetime   initial state, start, present state, end
+-- values     (name, JSON), omitted where the JSON is ''
+-- related    (object, qualifier), omitted where the object is ''
+-- happened   (type, time, values), omitted where the time is null
 WITH
 cases AS (
     SELECT source, process_instance_key, tenant_id, bpmn_process_id, version, process_definition_key, parent_process_instance_key,
@@ -24,7 +24,7 @@ user_tasks AS (
     SELECT source, process_instance_key, key, element_instance_key, assignee, state, created_at, assigned_at, completed_at, canceled_at
     FROM v_user_tasks WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
 ),
-resources AS ( -- who completed an element
+resources AS ( -- worker or assignee that completed an element
     SELECT source, process_instance_key, key, argMax(who, place) AS resource
     FROM
     (

@@ -1,14 +1,13 @@
 #!/bin/sh
-# Installs the clients that make foreign runs, into a folder, each by its own
-# client of its registry and exactly as written down in clients/: those whose
-# language this machine has. What is there and the same stays.
+# Installs the clients of make foreign into a folder, each by its registry's client and
+# with the versions in clients/, if their language is available. Up-to-date ones stay.
 set -eu
 tools=$1
 here=$(cd "$(dirname "$0")/clients" && pwd)
 mkdir -p "$tools"
 tools=$(cd "$tools" && pwd)
 
-# fresh NAME FILE: what was installed is what FILE says.
+# fresh NAME FILE: the installed versions are those of FILE.
 fresh() { cmp -s "$here/$2" "$tools/$1.installed"; }
 installed() { cp "$here/$2" "$tools/$1.installed"; }
 
@@ -35,8 +34,8 @@ if command -v java >/dev/null && command -v mvn >/dev/null && ! fresh java pom.x
 	installed java pom.xml
 fi
 
-# Debian's Prometheus with promtool, and its Alertmanager: unpacked, not installed, so that the
-# machine gets no further service. Where apt has no lists yet, root fetches them.
+# Debian's Prometheus with promtool, and its Alertmanager: unpacked, not installed, so
+# that no service is added. Without package lists, root fetches them.
 if command -v apt-get >/dev/null && command -v dpkg >/dev/null && [ ! -x "$tools/prometheus/usr/bin/prometheus-alertmanager" ]; then
 	work=$(mktemp -d)
 	chmod 755 "$work" # apt downloads as a user of its own
@@ -52,7 +51,7 @@ fi
 camunda() {
 	[ ! -e "$tools/camunda-zeebe-$1.installed" ] || return 0
 	rm -rf "$tools/camunda-zeebe-$1"
-	work=$(mktemp -d) # Maven leaves marks where it stands
+	work=$(mktemp -d) # Maven writes marker files to its working directory
 	(cd "$work" && mvn --quiet --batch-mode dependency:unpack -Dartifact="io.camunda:camunda-zeebe:$1:tar.gz" -DoutputDirectory="$tools")
 	rm -rf "$work"
 	touch "$tools/camunda-zeebe-$1.installed"

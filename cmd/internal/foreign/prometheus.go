@@ -159,7 +159,7 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	if err := w.expressions(ctx); err != nil { // while the lane waits for its next attempt
 		return err
 	}
-	return w.until(ctx, "the lane goes on, and its alert resolves", func() error {
+	return w.until(ctx, "the lane resumes, and its alert resolves", func() error {
 		firing, err := w.firing(ctx)
 		if _, fires := firing["LaneHalted"]; fires {
 			return errors.Join(err, errors.New("LaneHalted still fires"))

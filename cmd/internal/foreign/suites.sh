@@ -1,11 +1,10 @@
 #!/bin/sh
-# Runs the suites that come with the modules clickhouse-go and ch-go, of the
-# versions in go.mod, against the embedded ClickHouse of a program of ours, and
-# says how many of their tests pass: suites.sh [PROGRAM], bin/sluice by default.
+# Runs the test suites of the modules clickhouse-go and ch-go, of the versions in
+# go.mod, unmodified against our embedded ClickHouse, and prints how many tests pass:
+# suites.sh [PROGRAM], bin/sluice by default.
 #
-# Each test of clickhouse-go is a process of its own, since one that panics would
-# take the others along. ch-go starts servers itself, by the name of a program and
-# what it says in its log. Nothing is changed in either.
+# Each test of clickhouse-go is a process of its own, because a panic ends all tests of
+# a process. ch-go starts servers itself, by a program's name and log lines.
 set -eu
 program=$(realpath "${1:-bin/sluice}")
 go=${GO:-go}
