@@ -70,16 +70,16 @@ func (b *bench) tell(r rows) {
 func (b *bench) cost(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	r := rows{
 		{What: "CPU per million records, api + NATS + ingester, batches of 500", Unit: "s", Goal: atMost(3.3, 2.8)},
-		{What: "– of it api", Unit: "s"},
-		{What: "– of it NATS", Unit: "s", Goal: atMost(0.5, 0.35)},
-		{What: "– of it ingester", Unit: "s"},
-		{What: "– beside it the ClickHouse engine", Unit: "s"},
-		{What: "– beside it the load generator", Unit: "s"},
+		{What: "– share of api", Unit: "s"},
+		{What: "– share of NATS", Unit: "s", Goal: atMost(0.5, 0.35)},
+		{What: "– share of ingester", Unit: "s"},
+		{What: "– also running: the ClickHouse engine", Unit: "s"},
+		{What: "– also running: the load generator", Unit: "s"},
 		{What: "allocations per record, api", Goal: atMost(1, 0)},
 		{What: "allocations per record, ingester", Goal: atMost(1, 0)},
 		{What: "bytes per record in the stream", Unit: "B", Goal: atMost(120, 0)},
 		{What: "bytes per record in ClickHouse, flow.records", Unit: "B", Goal: atMost(17, 0)},
-		{What: "– with the tables that views fill", Unit: "B"},
+		{What: "– including tables filled by views", Unit: "B"},
 	}
 	cfg := load.Config{Batch: 500, Connections: connections, Records: b.plan.records}
 	err := b.repeat(ctx, d, job{name: "batches of 500", load: cfg, took: func(p pass) error {
@@ -99,13 +99,13 @@ func (b *bench) cost(ctx context.Context, d *deployment.Deployment) (rows, error
 func (b *bench) sustained(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	r := rows{
 		{What: "sustained rate, HTTP to queryable, batches of 1000", Unit: "rec/s", Goal: atLeast(220_000, 300_000)},
-		{What: "– rate of acknowledgements alone", Unit: "rec/s"},
+		{What: "– acknowledgement rate", Unit: "rec/s"},
 		{What: "resident memory at the sustained rate, api, peak", Unit: "MiB", Goal: atMost(128, 0)},
 		{What: "resident memory at the sustained rate, ingester, peak", Unit: "MiB", Goal: atMost(256, 0)},
-		{What: "– beside it NATS", Unit: "MiB"},
-		{What: "– beside it the ClickHouse engine", Unit: "MiB"},
+		{What: "– also running: NATS", Unit: "MiB"},
+		{What: "– also running: the ClickHouse engine", Unit: "MiB"},
 		{What: "parts per second at the sustained rate, flow.records", Unit: "1/s"},
-		{What: "– with the tables that views fill", Unit: "1/s"},
+		{What: "– including tables filled by views", Unit: "1/s"},
 	}
 	cfg := load.Config{Batch: 1000, Connections: connections, Records: b.plan.records}
 	err := b.repeat(ctx, d, job{name: "batches of 1000", load: cfg, took: func(p pass) error {
@@ -195,11 +195,11 @@ func (b *bench) again(ctx context.Context, d *deployment.Deployment) (rows, erro
 		envelope load.Envelope
 	}{{"with positions", load.FullEnvelope}, {"with an id only", load.SlimEnvelope}} {
 		r := rows{
-			{What: fmt.Sprintf("%s records %s, sent again: their rate, of that of the first time", number(float64(b.plan.records)), kind.name), Goal: atLeast(0.5, 0)},
+			{What: fmt.Sprintf("%s records %s, resent: rate relative to the first time", number(float64(b.plan.records)), kind.name), Goal: atLeast(0.5, 0)},
 			{What: "– the first time, HTTP to queryable, batches of 500", Unit: "rec/s"},
-			{What: "– again, HTTP to recognised, batches of 700", Unit: "rec/s"},
+			{What: "– resent, HTTP to deduplicated, batches of 700", Unit: "rec/s"},
 			{What: "– ingester, CPU per million, the first time", Unit: "s"},
-			{What: "– ingester, CPU per million, again", Unit: "s"},
+			{What: "– ingester, CPU per million, resent", Unit: "s"},
 		}
 		cfg := load.Config{Batch: firstBatch, Connections: connections, Records: b.plan.records, Envelope: kind.envelope}
 		err := b.repeat(ctx, d, job{name: "first " + kind.name, load: cfg, took: func(first pass) error {
