@@ -14,7 +14,7 @@ type commands struct {
 	Up         up          `cmd:"" help:"Run everything on this machine: NATS, ClickHouse, api and ingester."`
 	Clickhouse clickhouse  `cmd:"" help:"Run the embedded ClickHouse engine alone."`
 	Nats       natsCmd     `cmd:"" help:"Run the embedded NATS server alone."`
-	Load       loadCmd     `cmd:"" help:"Post realistic records and measure the answers."`
+	Load       loadCmd     `cmd:"" help:"Post realistic records and measure rates and latencies."`
 	Migrate    migrate     `cmd:"" help:"Bring the ClickHouse schema up to date, or set the retention of tables."`
 	Lanes      lanes       `cmd:"" help:"List lanes and their sources, add a lane, move a source, or place streams on NATS servers."`
 	Dead       dead        `cmd:"" help:"List, show, replay or drop dead letters."`
@@ -28,7 +28,7 @@ type commands struct {
 	Restore    restoreCmd  `cmd:"" help:"Restore an installation from a backup, and print the positions from which sources must resend."`
 	Ask        askCmd      `cmd:"" help:"Run an analyst question, such as durations or bottlenecks; without a name, list them."`
 	Export     exportCmd   `cmd:"" help:"Write process instances as an event log for process mining: CSV, NDJSON, Parquet, XES, or OCEL."`
-	Capacity   capacityCmd `cmd:"" help:"Print how many machines a rate of records needs, and what breaks first."`
+	Capacity   capacityCmd `cmd:"" help:"Print how many machines a rate of records needs, and the first bottleneck."`
 	Tail       tail        `cmd:"" help:"Print the records of a lane as JSON, one per line."`
 	Source     sourceCmd   `cmd:"" help:"Add, list, or remove engines that may post, or rotate their tokens."`
 	Token      token       `cmd:"" help:"Create an access token, or hash one for the token file."`

@@ -22,7 +22,7 @@ type lanes struct {
 	Add    lanesAdd    `cmd:"" help:"Add a lane for new sources; apis and ingesters discover it."`
 	Make   lanesMake   `cmd:"" help:"Create or update the streams, where the users of api and ingester may not."`
 	Spread lanesSpread `cmd:"" help:"Move a source to other lanes, such as a new one. Its posts get 503 meanwhile, for a few minutes."`
-	Reset  lanesReset  `cmd:"" help:"Resume a halted lane, after its stream or its lane state was restored, recreated or lost: names the last message that is unchanged."`
+	Reset  lanesReset  `cmd:"" help:"Resume a halted lane after its stream or its lane state was restored, recreated or lost; --last is the last unchanged message."`
 }
 
 type lanesList struct {
