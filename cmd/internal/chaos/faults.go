@@ -45,7 +45,7 @@ func (f Fault) Name() string {
 func (s *site) carryOut(ctx context.Context, f Fault) error {
 	release, ok := s.holds.take(f.Needs, f.Alone)
 	if !ok {
-		s.journal.note("%s: not now, another fault needs the same", f.Name())
+		s.journal.note("%s: skipped, another fault holds its target", f.Name())
 		return nil
 	}
 	defer release()
@@ -406,7 +406,7 @@ func fillLane(lane string, hold time.Duration) Fault {
 		full.MaxBytes = int64(max(stream.CachedInfo().State.Bytes, 1))
 		return func() {
 			for err := s.update(js, before); err != nil; err = s.update(js, before) {
-				s.journal.note("make room in %s again: %v", lane, err)
+				s.journal.note("restore the disk budget of %s: %v", lane, err)
 				time.Sleep(time.Second)
 			}
 		}, s.update(js, full)

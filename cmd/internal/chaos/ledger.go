@@ -46,14 +46,14 @@ func (l *ledger) noteRequest(request string, body []byte, acked bool) error {
 	if body = bytes.TrimSpace(body); len(body) > 0 && body[0] == '[' {
 		records = nil
 		if err := json.Unmarshal(body, &records); err != nil {
-			return fmt.Errorf("write down what %s has posted: %w", l.source, err)
+			return fmt.Errorf("write the ledger of %s: %w", l.source, err)
 		}
 	}
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines)
 	for _, record := range records {
 		if err := encoder.Encode(entry{oracle.Line{Source: l.source, Acked: acked, Record: record}, request}); err != nil {
-			return fmt.Errorf("write down what %s has posted: %w", l.source, err)
+			return fmt.Errorf("write the ledger of %s: %w", l.source, err)
 		}
 	}
 	l.mu.Lock()

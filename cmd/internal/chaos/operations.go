@@ -159,7 +159,7 @@ func rebuild(*rand.Rand, Config, *deployment.Deployment) Fault {
 		if err := s.operate(ctx, s.withTables(append([]string{"rebuild", "--into", "flow_rebuild"}, s.window()...)...)...); err != nil {
 			return nil, err
 		}
-		return nil, s.insist(ctx, "drop what was rebuilt", func() error { return s.Exec(ctx, "DROP DATABASE flow_rebuild") })
+		return nil, s.insist(ctx, "drop the rebuilt database", func() error { return s.Exec(ctx, "DROP DATABASE flow_rebuild") })
 	}}
 }
 
@@ -216,7 +216,7 @@ func (s *site) deadLetters(ctx context.Context) (uint64, error) {
 func (s *site) someLetters(ctx context.Context) error {
 	n, err := s.deadLetters(ctx)
 	if err == nil && n == 0 {
-		err = errors.New("there are none yet")
+		err = errors.New("no dead letters yet")
 	}
 	return err
 }
@@ -229,7 +229,7 @@ func forget(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 		var instances []string
 		err := s.insist(ctx, "choose an instance to forget", func() (err error) {
 			if instances, err = instancesOf(l); err == nil && len(instances) == 0 {
-				err = errors.New("there is none yet")
+				err = errors.New("no ended instance yet")
 			}
 			return err
 		})

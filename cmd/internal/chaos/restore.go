@@ -235,7 +235,7 @@ func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 	behind := between(r, time.Second, 10*time.Second)
 	return Fault{Kind: "away-and-back", Target: source, Inject: func(ctx context.Context, s *site) (func(), error) {
 		var first string // it stays
-		err := s.insist(ctx, "look which lanes "+source+" has", func() (err error) {
+		err := s.insist(ctx, "read the lanes of "+source, func() (err error) {
 			first, err = s.firstLane(ctx, source)
 			return err
 		})

@@ -140,7 +140,7 @@ func (s *site) resend(ctx context.Context) error {
 			}
 			body := "[" + strings.Join(batch, ",") + "]"
 			batch = batch[:0]
-			return s.insist(ctx, "send again what "+source+" has sent", func() error {
+			return s.insist(ctx, "resend the records of "+source, func() error {
 				again, err := to.post(ctx, []byte(body), request)
 				if err != nil && !again {
 					return errors.Join(err, ctx.Err())
@@ -162,6 +162,6 @@ func (s *site) resend(ctx context.Context) error {
 			return err
 		}
 	}
-	s.journal.note("everything was sent again")
+	s.journal.note("everything was resent")
 	return nil
 }

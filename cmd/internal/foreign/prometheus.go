@@ -113,7 +113,7 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, prometheus.Stop()) }()
 
-	err = w.until(ctx, "nothing of what we break is reported before", func() error {
+	err = w.until(ctx, "no alert of our faults fires before them", func() error {
 		up, err := w.value(ctx, `up{job="sluice"} == 1 and on () sum(rate(sluice_ingest_rows_total[5s])) > 0`)
 		if err != nil || up != 1 {
 			return fmt.Errorf("the target is not scraped: %w", err)
