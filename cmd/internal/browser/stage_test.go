@@ -1,7 +1,6 @@
-// Package browser opens the console in a real browser, Debian's Chromium, and does
-// what people do there: make browser. Nothing of it is skipped: what is missing
-// fails. It is a module of its own, so that what drives the browser is no
-// dependency of the product.
+// Package browser tests the console in a real browser, Debian's Chromium: make browser. No
+// test is skipped; without the browser they fail. It is a module of its own, so that the
+// browser's driver is no dependency of the product.
 package browser
 
 import (
@@ -27,13 +26,13 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// stage is one `sluice up` and one Chromium, which all tests share. Tests run one after
-// the other, each in a tab of its own.
+// stage is one `sluice up` and one Chromium for all tests. Tests run sequentially, each in
+// a tab of its own.
 var stage struct {
 	*deployment.Deployment
 	console, link string
 	browser       context.Context
-	simulated     bool // records of a simulated engine are there
+	simulated     bool // records of a simulated engine are stored
 }
 
 func TestMain(m *testing.M) {
@@ -104,8 +103,8 @@ func post(t *testing.T, body string) {
 	fatal.If(t, postAs(stage.Token, body, http.StatusOK))
 }
 
-// postAs sends records, one a line or as an array, with a token, and waits until they are
-// stored. Another status than the one that is wanted is an error.
+// postAs posts records, one per line or as an array, with a token, and waits until they
+// are stored. A status other than the wanted one is an error.
 func postAs(token, body string, status int) error {
 	req, err := http.NewRequest(http.MethodPost, stage.URL+"/flow/flowRecord/batch?wait=stored", strings.NewReader(body))
 	if err != nil {
@@ -142,7 +141,7 @@ func load(t *testing.T, args ...string) {
 	})
 }
 
-// eventually waits until what should happen has.
+// eventually retries a check until it succeeds.
 func eventually(t *testing.T, limit time.Duration, what func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {

@@ -24,21 +24,20 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// tab is a page that a user looks at. At its end nothing may have gone wrong in
-// it: no error of a script, nothing that the policy forbids, no request to
-// elsewhere.
+// tab is a user's page. At its end it must have no script error, no violation of the
+// content security policy, and no request to another host.
 type tab struct {
 	t    *testing.T
 	ctx  context.Context
-	host string // where the pages are
+	host string // address of the console
 	kept chan fetch.RequestID
 
 	mu      sync.Mutex
 	wrong   []string
-	expects bool // the server is away: requests that fail are no error of the page
+	expects bool // the server is down: failed requests are expected
 }
 
-// patience is how long anything on a page may take.
+// patience bounds every wait for a page.
 const patience = 20 * time.Second
 
 // newTab opens a tab of the same browser: an earlier sign-in stays valid.
@@ -67,7 +66,7 @@ func newTab(t *testing.T) *tab {
 	return tb
 }
 
-// see notes what should not be.
+// see notes errors of the page.
 func (tb *tab) see(event any) {
 	note := func(format string, args ...any) {
 		tb.mu.Lock()
@@ -115,13 +114,13 @@ func call[P, R any](tb *tab, command cdp.Command[P, R], params P) {
 	}
 }
 
-// keep stops requests to addresses of a pattern on their way.
+// keep pauses requests to addresses of a pattern.
 func (tb *tab) keep(pattern string) {
 	tb.t.Helper()
 	call(tb, fetch.Enable, fetch.EnableParams{Patterns: []*fetch.RequestPattern{{URLPattern: pattern}}})
 }
 
-// next is the next request that was stopped. It is to be continued, answered or failed.
+// next is the next paused request. The caller continues, answers or fails it.
 func (tb *tab) next() fetch.RequestID {
 	tb.t.Helper()
 	select {
@@ -133,7 +132,7 @@ func (tb *tab) next() fetch.RequestID {
 	}
 }
 
-// evaluate is what a script says, once its promise is kept.
+// evaluate is the result of a script, once its promise is resolved.
 func evaluate[T any](tb *tab, script string) (T, error) {
 	ctx, cancel := context.WithTimeout(tb.ctx, patience)
 	defer cancel()
@@ -155,7 +154,7 @@ func (tb *tab) open(path string) {
 	tb.do(chromedp.Navigate("http://"+tb.host+path), chromedp.WaitVisible(chromedp.CSS("h1")))
 }
 
-// text is what the page shows.
+// text is the visible text of the page.
 func (tb *tab) text() string {
 	text, err := evaluate[string](tb, `document.title + '\n' + (document.body ? document.body.innerText : '')`)
 	if err != nil {
@@ -189,7 +188,7 @@ func (tb *tab) is(what, script string) {
 	})
 }
 
-// screen makes the viewer prefer dark or light, on a screen so wide.
+// screen sets the preferred color scheme and the width of the screen.
 func (tb *tab) screen(scheme string, width, height int64) {
 	tb.t.Helper()
 	call(tb, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -198,7 +197,7 @@ func (tb *tab) screen(scheme string, width, height int64) {
 	tb.do(chromedp.EmulateViewport(width, height))
 }
 
-// picture writes what is seen to SCREENSHOTS, where that is set.
+// picture writes a screenshot to the folder SCREENSHOTS, if set.
 func (tb *tab) picture(name string) {
 	tb.t.Helper()
 	dir := os.Getenv("SCREENSHOTS")
@@ -212,9 +211,9 @@ func (tb *tab) picture(name string) {
 	fatal.If(tb.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
 }
 
-// accessible checks the page with axe-core, in both schemes and at the width of a
-// phone, where nothing but tables may be wider than the screen; and that each of
-// its numbers leads to what makes it.
+// accessible checks the page with axe-core, in both color schemes and at the width of a
+// phone, where only tables may be wider than the screen; and that each of its numbers
+// links to its list.
 func (tb *tab) accessible() {
 	tb.t.Helper()
 	path, err := evaluate[string](tb, `location.pathname + location.search`)

@@ -59,16 +59,16 @@ func startWith(t *testing.T, env []string, program string, args ...string) *proc
 	return &process{Process: programtest.Start(t, program, cmd, false), t: t, name: program}
 }
 
-// run runs a program to its end and returns its exit status and what it has
-// written: what it prints first, then its log.
+// run runs a program to its end and returns its exit status and output: standard output,
+// then its log.
 func run(t *testing.T, program string, args ...string) (int, string) {
 	t.Helper()
 	code, out, log := ran(t, program, args...)
 	return code, out + log
 }
 
-// ran is run with the log apart: on a busy machine a command may warn of what it
-// waits for, which is no part of what it prints.
+// ran is run with a separate log: on a busy machine a command may log warnings, which are
+// not part of its output.
 func ran(t *testing.T, program string, args ...string) (code int, out, log string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -85,7 +85,7 @@ func ran(t *testing.T, program string, args ...string) (code int, out, log strin
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// environ is the environment of a program; only sluice knows where an engine is.
+// environ is the environment of a program; only sluice gets the engine's file.
 func environ(program string) []string {
 	if program == "sluice" {
 		return programtest.Environ(library.EnvLibrary)
@@ -103,10 +103,10 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// kill ends the process without warning and waits until it is gone.
+// kill kills the process and waits for its end.
 func (p *process) kill() { p.Kill() }
 
-// stop asks for a graceful end and returns the exit status.
+// stop stops the process gracefully and returns its exit status.
 func (p *process) stop() int {
 	p.t.Helper()
 	if err := p.Stop(); err != nil {

@@ -27,7 +27,7 @@ type stack struct {
 	*deployment.Deployment
 	t                        *testing.T
 	data                     string
-	empty                    bool // ClickHouse begins with nothing, and is migrated
+	empty                    bool // ClickHouse starts empty; the ingester migrates it
 	http, ops, ingesterOps   string
 	nats, clickhouse, chHTTP string
 	console                  string
@@ -56,7 +56,7 @@ func newStackIn(t *testing.T, dir string) *stack {
 	}
 }
 
-// started starts a process of the deployment, with options of this start.
+// started starts a process of the deployment with additional options.
 func (s *stack) started(kind string, options ...string) *process {
 	s.t.Helper()
 	p := s.Process(kind)
@@ -68,15 +68,15 @@ func (s *stack) started(kind string, options ...string) *process {
 	return &process{p.Process, s.t, kind}
 }
 
-// migrated is a folder of ClickHouse with the schema and nothing else.
+// migrated is a data folder of ClickHouse with only the schema.
 var migrated struct {
 	sync.Mutex
 	dir  string // chosen by TestMain
 	made bool
 }
 
-// tables gives ClickHouse its tables, if it has no data yet: a copy of what was
-// migrated once for all tests. A stack that is empty is migrated by its ingester.
+// tables copies the migrated tables, made once for all tests, to an empty ClickHouse. With
+// stack.empty the ingester migrates it instead.
 func (s *stack) tables() {
 	s.t.Helper()
 	data := filepath.Join(s.data, "clickhouse")
@@ -116,8 +116,7 @@ func (s *stack) up() *process {
 	return p
 }
 
-// secret is a password that `sluice up` has made, "" where the parts run apart
-// and ask for none.
+// secret is a password of `sluice up`; "" for separate processes, which need none.
 func (s *stack) secret(name string) string {
 	secret, err := os.ReadFile(filepath.Join(s.data, "secrets", name))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -126,7 +125,7 @@ func (s *stack) secret(name string) string {
 	return strings.TrimSpace(string(secret))
 }
 
-// waitReady waits until every ops port answers that its program can work.
+// waitReady waits until every program is ready by its ops port.
 func (s *stack) waitReady(p *process, ops ...string) {
 	s.t.Helper()
 	for _, addr := range ops {
@@ -178,7 +177,7 @@ func (s *stack) sendWith(header http.Header, method, path string, body []byte) (
 	return res, string(answer)
 }
 
-// query asks ClickHouse over HTTP, as a person with curl would.
+// query queries ClickHouse over HTTP, without a password.
 func (s *stack) query(sql string) (string, error) {
 	res, err := s.client.Get("http://" + s.chHTTP + "/?query=" + url.QueryEscape(sql))
 	if err != nil {
@@ -231,7 +230,7 @@ func wantText(got, part string) error {
 	return nil
 }
 
-// jetStream is the administration of the streams, past Sluice.
+// jetStream is a direct connection to the streams.
 func (s *stack) jetStream() nats.JetStreamContext {
 	s.t.Helper()
 	var as []nats.Option
