@@ -94,7 +94,7 @@ func (db *DB) migrate(ctx context.Context, s *schema.Schema) error {
 func (db *DB) begin(ctx context.Context, d schema.Server) error {
 	for _, statement := range []string{
 		"CREATE DATABASE IF NOT EXISTS " + db.name + d.OnCluster(),
-		d.CreateEverywhere("schema") + `
+		"CREATE TABLE IF NOT EXISTS " + db.name + ".schema" + d.OnCluster() + `
 (
     object String COMMENT 'file of the schema, format, or version',
     value String COMMENT 'hash of the file, or the number',

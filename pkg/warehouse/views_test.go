@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	plain     = regexp.MustCompile(`^(Array|Nullable|LowCardinality)?\(?(String|Float64|U?Int\d+|Date|DateTime64\(3, 'UTC'\))\)?$`)
+	plain     = regexp.MustCompile(`^(Array|Nullable)?\(?(String|Float64|U?Int\d+|Date|DateTime64\(3, 'UTC'\))\)?$`)
 	instances = regexp.MustCompile(`^(\w+_)?process_instance_key$`)
 	otherKeys = regexp.MustCompile(`^(key|\w+_key)$`)
 	texts     = regexp.MustCompile(`^(business|correlation)_key$`) // which people give

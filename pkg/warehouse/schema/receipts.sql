@@ -1,12 +1,9 @@
 -- What was forgotten, when, and how much of it was found where; never a value.
-{{.CreateEverywhere "receipts"}}
-(
-    id String COMMENT 'of the receipt' CODEC(ZSTD(1)),
-    begun_at DateTime64(3, 'UTC') COMMENT 'UTC' CODEC(ZSTD(1)),
-    done_at DateTime64(3, 'UTC') COMMENT 'UTC; 1970 until nothing is left' CODEC(ZSTD(1)),
-    changed UInt64 COMMENT 'the greatest counts, ns since 1970' CODEC(ZSTD(1)),
-    receipt String COMMENT 'all of it, JSON' CODEC(ZSTD(1))
-)
-ENGINE = {{.EngineEverywhere "ReplacingMergeTree" "receipts"}}
-ORDER BY (id, changed)
-SETTINGS {{.Deduplicated}}, {{.Durable}};
+EVERYWHERE receipts
+id String -- of the receipt
+begun_at Time CODEC(ZSTD(1)) -- UTC
+done_at Time CODEC(ZSTD(1)) -- UTC; 1970 until nothing is left
+changed UInt64 -- the greatest counts, ns since 1970
+receipt String -- all of it, JSON
+ENGINE ReplacingMergeTree
+ORDER BY id, changed

@@ -1,7 +1,7 @@
 // Package schema is the schema of the warehouse as a document: one file for each table,
-// with the materialized view that feeds it and the views that people read. The files are
-// templates: the same text gives the schema of one server and of a cluster, for old and
-// new versions of ClickHouse. What is in them is what exists.
+// with the records that feed it and the views that people read. The same text gives the
+// schema of one server and of a cluster, for old and new versions of ClickHouse. What is in
+// it is what exists.
 package schema
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-//go:embed *.sql migrations
+//go:embed *.sql columns migrations
 var embedded embed.FS
 
 // Files are the folder of this package: what Load reads.
@@ -23,8 +23,8 @@ func Files() fs.FS { return embedded }
 
 // order of the files: each follows what it reads. A migration does not change it.
 var order = []string{
-	"records", "counts_1m", "sources",
-	"incidents", "process_instances", "element_instances", "jobs", "variables", "user_tasks", "waits", "signals", "decisions", "process_definitions",
+	"records", "counts_1m", "sources", "process_definitions",
+	"incidents", "process_instances", "element_instances", "jobs", "variables", "user_tasks", "waits", "signals", "decisions",
 	"changes", "forgotten", "receipts", "v_lint",
 }
 
@@ -34,29 +34,44 @@ type Schema struct {
 	Migrations []File // that lead to it, in order; its version is their number
 }
 
-// File is a file of the schema.
+// File is a file of the schema: a list of objects, or a migration of statements.
 type File struct {
-	Name   string // without .sql
-	Source string
-	Hash   string // of the statements, without comments and whatever the server is
+	Name    string // without .sql
+	Source  string
+	Hash    string // of the statements, without comments and whatever the server is
+	objects []*object
+	known   []*object // that its text may name
 }
 
 // Load reads a schema. checks is the SELECT of v_lint.
 func Load(files fs.FS, checks string) (*Schema, error) {
+	text, err := fs.ReadFile(files, "columns")
+	if err != nil {
+		return nil, fmt.Errorf("read the schema: %w", err)
+	}
+	shared := map[string]column{}
+	for line := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
+		c, err := parseColumn(line)
+		if err != nil {
+			return nil, fmt.Errorf("columns of the schema: %w", err)
+		}
+		shared[c.name] = c
+	}
 	s := &Schema{}
+	var known []*object
 	for _, name := range order {
-		f, err := load(files, name+".sql", checks)
+		f, err := load(files, name+".sql", checks, shared, nil)
 		if err != nil {
 			return nil, err
 		}
-		s.Objects = append(s.Objects, f)
+		s.Objects, known = append(s.Objects, f), append(known, f.objects...)
 	}
 	migrations, err := fs.Glob(files, "migrations/*.sql") // sorted
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range migrations {
-		f, err := load(files, name, checks)
+		f, err := load(files, name, checks, nil, known)
 		if err != nil {
 			return nil, err
 		}
@@ -68,12 +83,19 @@ func Load(files fs.FS, checks string) (*Schema, error) {
 	return s, nil
 }
 
-func load(files fs.FS, name, checks string) (File, error) {
+// load reads a file of objects, or without shared columns a migration.
+func load(files fs.FS, name, checks string, shared map[string]column, known []*object) (File, error) {
 	source, err := fs.ReadFile(files, name)
 	if err != nil {
 		return File{}, fmt.Errorf("read the schema: %w", err)
 	}
-	f := File{Name: strings.TrimSuffix(name, ".sql"), Source: string(source)}
+	f := File{Name: strings.TrimSuffix(name, ".sql"), Source: string(source), known: known}
+	if shared != nil {
+		if f.objects, err = parse(f.Source, shared); err != nil {
+			return File{}, fmt.Errorf("schema: %s: %w", name, err)
+		}
+		f.known = f.objects
+	}
 	h := xxh3.New()
 	for _, s := range []Server{{Database: "flow", Version: Version{99, 12}, Checks: checks}, {Database: "flow", Cluster: "c", Shards: 1, Version: Version{99, 12}, Checks: checks}} {
 		statements, err := f.Statements(s)
@@ -88,50 +110,73 @@ func load(files fs.FS, name, checks string) (File, error) {
 	return f, nil
 }
 
-// Statements renders the file for a server. A statement ends with a semicolon at the end
-// of a line; the paragraph before a table or a view becomes its comment.
+// Statements renders the file for a server. Those of a migration end with a semicolon at
+// the end of a line.
 func (f File) Statements(s Server) ([]string, error) {
-	t, err := template.New(f.Name).Funcs(template.FuncMap{"about": about, "columns": columns}).Option("missingkey=error").Parse(f.Source)
-	if err != nil {
-		return nil, fmt.Errorf("parse %s of the schema: %w", f.Name, err)
-	}
-	var b strings.Builder
-	if err := t.Execute(&b, s); err != nil {
-		return nil, fmt.Errorf("render %s of the schema: %w", f.Name, err)
-	}
 	var all []string
-	for text := range strings.SplitSeq(b.String()+"\n", ";\n") {
-		paragraph, statement := cut(text)
-		if statement == "" {
-			continue
+	for _, o := range f.objects {
+		all = append(all, s.statements(o)...)
+	}
+	if f.objects == nil {
+		for statement := range strings.SplitSeq(f.Source+"\n", ";\n") {
+			if statement = strings.TrimSpace(statement); statement != "" {
+				all = append(all, statement)
+			}
 		}
-		if paragraph != "" && commented.MatchString(statement) {
-			statement += "\nCOMMENT " + quote(paragraph)
+	}
+	for i, text := range all {
+		rendered, err := f.render(s, text)
+		if err != nil {
+			return nil, err
 		}
-		all = append(all, statement)
+		all[i] = database.ReplaceAllLiteralString(rendered, s.Database+".")
 	}
 	return all, nil
 }
 
-// commented are statements that take a comment: tables of rows, and views.
-var commented = regexp.MustCompile(`^CREATE (OR REPLACE )?(TABLE|VIEW) `)
+// render is a statement for a server.
+func (f File) render(s Server, text string) (string, error) {
+	funcs := template.FuncMap{
+		"merged": func(name string, condition ...string) (string, error) {
+			name, as, _ := strings.Cut(name, " ")
+			o, err := f.find(name)
+			return s.merged(o, as, strings.Join(condition, "")), err
+		},
+		// Of a migration: a view, or what feeds a table, as the schema now has it.
+		"replace": func(name string) (string, error) {
+			o, err := f.find(name)
+			if err != nil {
+				return "", err
+			}
+			text := strings.Replace(s.view(o), "CREATE VIEW IF NOT EXISTS", "CREATE OR REPLACE VIEW", 1)
+			if o.verb == "TABLE" {
+				_, query, _ := strings.Cut(s.feed(o), " AS\n")
+				text = "ALTER TABLE flow." + name + "_mv" + s.OnCluster() + " MODIFY QUERY " + query
+			}
+			return f.render(s, text)
+		},
+	}
+	t, err := template.New(f.Name).Funcs(funcs).Parse(text)
+	if err != nil {
+		return "", fmt.Errorf("parse %s of the schema: %w", f.Name, err)
+	}
+	var b strings.Builder
+	if err := t.Execute(&b, s); err != nil {
+		return "", fmt.Errorf("render %s of the schema: %w", f.Name, err)
+	}
+	return b.String(), nil
+}
 
-// cut separates the comment before a statement from it. An empty line of the comment
-// begins a new paragraph.
-func cut(text string) (paragraph, statement string) {
-	var b, said strings.Builder
-	for line := range strings.Lines(text) {
-		comment, is := strings.CutPrefix(strings.TrimSpace(line), "--")
-		switch {
-		case !is:
-			b.WriteString(line)
-		case comment == "":
-			said.WriteString("\n\n")
-		default:
-			said.WriteString(comment)
+// database is how a text names it.
+var database = regexp.MustCompile(`\bflow\.`)
+
+func (f File) find(name string) (*object, error) {
+	for _, o := range f.known {
+		if o.name == name {
+			return o, nil
 		}
 	}
-	return strings.TrimSpace(strings.ReplaceAll(said.String(), "\n ", "\n")), strings.TrimSpace(b.String())
+	return &object{}, fmt.Errorf("%s names %s, which is not in the schema", f.Name, name)
 }
 
 func quote(text string) string {

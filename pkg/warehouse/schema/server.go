@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,28 +45,136 @@ func (s Server) OnCluster() string {
 // Replicated reports whether every row is on more than one server.
 func (s Server) Replicated() bool { return s.Cluster != "" && !s.Single }
 
-// CreateTable begins a table whose rows are divided among the shards.
-func (s Server) CreateTable(name string) string {
-	return "CREATE TABLE IF NOT EXISTS " + s.Table(name) + s.OnCluster()
+// statements make an object: a table, the table over all shards where there are any, and
+// the materialized view that feeds it; or a view.
+func (s Server) statements(o *object) []string {
+	if o.verb == "VIEW" {
+		return []string{s.view(o)}
+	}
+	name, engine := s.Table(o.name), s.Engine
+	if o.verb == "EVERYWHERE" {
+		name, engine = s.Database+"."+o.name, s.EngineEverywhere
+	}
+	all := []string{s.table(o, name, engine)}
+	if s.Cluster != "" && o.verb == "TABLE" {
+		// An instance stays on one shard, so that aggregate tables and FINAL are right on each by
+		// itself. The key is modulo the number of shards that there were at first: one that is
+		// added later gets nothing, and neither an instance nor a block that is sent again is
+		// ever divided in two ways.
+		all = append(all, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.%s%s AS %s\nENGINE = Distributed('%s', '%s', '%s_local', cityHash64(%s) %% %d)",
+			s.Database, o.name, s.OnCluster(), name, s.Cluster, s.Database, o.name, cmp.Or(o.clauses["SHARD BY"], "source, process_instance_key"), s.Shards))
+	}
+	if o.clauses["FEED"] != "" {
+		all = append(all, s.feed(o))
+	}
+	return all
 }
 
-// CreateEverywhere begins a table whose rows are on every server.
-func (s Server) CreateEverywhere(name string) string {
-	return "CREATE TABLE IF NOT EXISTS " + s.Database + "." + name + s.OnCluster()
+// table is a table as a server has it. Without an engine of its own it is an aggregate
+// table, sorted by its keys and, with them, by when an instance began.
+func (s Server) table(o *object, name string, engine func(kind, table string) string) string {
+	var lines []string
+	for _, c := range o.columns {
+		kind := c.kind
+		switch {
+		case c.merge == "set":
+			kind = "SimpleAggregateFunction(groupUniqArrayArray, " + kind + ")"
+		case c.merge != "" && c.merge != "key":
+			kind = "SimpleAggregateFunction(" + c.merge + ", " + kind + ")"
+		}
+		switch codec := c.codec; {
+		case c.merge == "" && c.expr != "":
+			kind += " ALIAS " + c.expr + " COMMENT " + quote(c.meaning)
+		case codec == "" && (c.kind == "Int64" || strings.Contains(c.kind, "DateTime64")):
+			codec = "Delta(8), T64('bit'), ZSTD(1)"
+			fallthrough
+		default:
+			kind += " COMMENT " + quote(c.meaning) + " CODEC(" + cmp.Or(codec, "ZSTD(1)") + ")"
+		}
+		lines = append(lines, c.name+" "+kind)
+	}
+	for index := range strings.Lines(o.clauses["INDEX"]) {
+		lines = append(lines, "INDEX "+strings.TrimSpace(index))
+	}
+	text := "CREATE TABLE IF NOT EXISTS " + name + s.OnCluster() + "\n(\n    " + strings.Join(lines, ",\n    ") + "\n)\nENGINE = " + engine(cmp.Or(o.clauses["ENGINE"], "AggregatingMergeTree"), o.name)
+	order, primary := o.clauses["ORDER BY"], o.clauses["PRIMARY KEY"]
+	if order == "" {
+		keys := o.keys()
+		if i := slices.Index(keys, "process_instance_key"); i >= 0 {
+			keys = slices.Insert(keys, i, s.Begun())
+			primary = strings.Join(keys[:i+1], ", ")
+		}
+		order = strings.Join(keys, ", ")
+	}
+	settings := s.TableSettings()
+	if o.verb == "EVERYWHERE" {
+		settings = s.Deduplicated() + ", " + s.Durable()
+	}
+	for _, clause := range [][3]string{{"PARTITION BY ", o.clauses["PARTITION BY"]}, {"PRIMARY KEY (", primary, ")"}, {"ORDER BY (", order, ")"}, {"TTL ", o.clauses["TTL"]}} {
+		if clause[1] != "" {
+			text += "\n" + clause[0] + clause[1] + clause[2]
+		}
+	}
+	return text + "\nSETTINGS " + strings.TrimSuffix(settings+", "+o.clauses["SETTINGS"], ", ") + "\nCOMMENT " + quote(o.about)
 }
 
-// CreateFeed begins the materialized view that feeds a table.
-func (s Server) CreateFeed(table string) string {
-	return fmt.Sprintf("CREATE MATERIALIZED VIEW IF NOT EXISTS %s.%s_mv%s TO %s", s.Database, table, s.OnCluster(), s.Table(table))
+// feed is the materialized view of an aggregate table. With is what comes before its SELECT.
+func (s Server) feed(o *object) string {
+	var selected []string
+	for _, c := range o.columns {
+		expr := cmp.Or(c.expr, "r."+c.name)
+		if c.merge == "max" || c.merge == "min" {
+			expr = c.merge + "(" + expr + ")"
+		}
+		selected = append(selected, expr+" AS "+c.name)
+	}
+	return fmt.Sprintf("CREATE MATERIALIZED VIEW IF NOT EXISTS %s.%s_mv%s TO %s AS\n%sSELECT %s\n%s\nGROUP BY %s", s.Database, o.name, s.OnCluster(), s.Table(o.name),
+		with(o), strings.Join(selected, ",\n    "), strings.ReplaceAll("FROM "+o.clauses["FEED"], "flow.records", s.Table("records")), strings.Join(o.keys(), ", "))
 }
 
-// CreateView begins a view.
-func (s Server) CreateView(name string) string {
-	return "CREATE VIEW IF NOT EXISTS " + s.Database + "." + name + s.OnCluster()
+func (s Server) view(o *object) string {
+	var declared, selected []string
+	for _, c := range o.columns {
+		declared = append(declared, c.name+" "+c.kind+" COMMENT "+quote(c.meaning))
+		if c.expr != c.name {
+			c.name = c.expr + " AS " + c.name
+		}
+		selected = append(selected, c.name)
+	}
+	body := o.clauses["AS"]
+	if body == "" {
+		body = with(o) + "SELECT " + strings.Join(selected, ",\n    ") + "\nFROM " + o.clauses["FROM"]
+	}
+	return "CREATE VIEW IF NOT EXISTS " + s.Database + "." + o.name + s.OnCluster() + "\n(\n    " + strings.Join(declared, ",\n    ") + "\n) AS\n" + body + "\nCOMMENT " + quote(o.about)
 }
 
-// Lint is the SELECT of v_lint.
-func (s Server) Lint() string { return strings.ReplaceAll(s.Checks, "flow.", s.Database+".") }
+func with(o *object) string {
+	if o.clauses["WITH"] == "" {
+		return ""
+	}
+	return "WITH " + o.clauses["WITH"] + "\n"
+}
+
+// merged is a table with one row for each key, by aggregation: FINAL finds no rows of a
+// key on several shards, and none whose process differs.
+func (s Server) merged(o *object, as, condition string) string {
+	if !strings.Contains(condition, "p.") && s.Cluster == "" {
+		return "flow." + o.name + " " + as + " FINAL WHERE " + condition
+	}
+	var columns []string
+	keys := slices.DeleteFunc(o.keys(), func(name string) bool { return name == "bpmn_process_id" })
+	for _, c := range o.columns {
+		switch how := c.merge; {
+		case slices.Contains(keys, c.name):
+			columns = append(columns, c.name)
+		case how == "set":
+			columns = append(columns, "groupUniqArrayArray(p."+c.name+") AS "+c.name)
+		default:
+			columns = append(columns, strings.Replace(how, "key", "max", 1)+"(p."+c.name+") AS "+c.name)
+		}
+	}
+	return fmt.Sprintf("(SELECT %s FROM flow.%s AS p WHERE %s GROUP BY %s) %s", strings.Join(columns, ", "), o.name, condition, strings.Join(keys, ", "), as)
+}
 
 // Engine is a table engine whose rows are divided among the shards.
 func (s Server) Engine(kind, table string) string {
@@ -81,19 +190,6 @@ func (s Server) EngineEverywhere(kind, table string) string {
 		return kind // an insert goes to each server
 	}
 	return fmt.Sprintf("Replicated%s('/clickhouse/tables/all/%s/%s', '{shard}-{replica}')", kind, s.Database, table)
-}
-
-// Distributed is the statement that makes the table over all shards, where there are any.
-// An instance stays on one shard, so that aggregate tables and FINAL are right on each by
-// itself. The key is modulo the number of shards that there were at first: one that is
-// added later gets nothing, and neither an instance nor a block that is sent again is
-// ever divided in two ways.
-func (s Server) Distributed(table, shardBy string) string {
-	if s.Cluster == "" {
-		return ""
-	}
-	return fmt.Sprintf("\nCREATE TABLE IF NOT EXISTS %s.%s%s AS %s\nENGINE = Distributed('%s', '%s', '%s_local', %s %% %d);",
-		s.Database, table, s.OnCluster(), s.Table(table), s.Cluster, s.Database, table, shardBy, s.Shards)
 }
 
 // Deduplicated are the settings that make a table remember its inserts. Both are explicit:
@@ -153,6 +249,40 @@ func (Server) Order() string {
 // itself follows it, and not in the primary key, or a lookup would bind to the text alone.
 func (Server) Begun() string {
 	return "bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)" // 2^51 - 1
+}
+
+// At is the time of a record; NULL where it has none that is valid.
+func (Server) At() string { return "if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)" }
+
+// Last is what an instance or element belongs to since it was last moved: order and these
+// columns, tab between.
+func (s Server) Last(intent string, columns ...string) string {
+	text := s.Order()
+	for _, c := range columns {
+		switch {
+		case c == "version" || c == "process_definition_key":
+			c = "toString(ifNull(r." + c + ", 0))"
+		case !strings.Contains(c, "."):
+			c = "toString(r." + c + ")"
+		}
+		text += ", '\t', " + c
+	}
+	return "if(r.intent = '" + intent + "', concat(" + text + "), '')"
+}
+
+// Moved are the instances of which element_instances may have rows of several processes: a
+// row of them names the processes or, while it is not merged, a migration and no beginning.
+func (Server) Moved() string {
+	return "SELECT source, process_instance_key FROM flow.process_instances WHERE length(processes) > 1 OR migrated != '' AND began = '' OR processes = ['']"
+}
+
+// Callers are called instances, each with the one that called it.
+func (Server) Callers() string {
+	return `callers AS
+    (
+        SELECT source, process_instance_key, toString(assumeNotNull(max(c.parent_process_instance_key))) AS caller
+        FROM flow.process_instances AS c WHERE c.parent_process_instance_key > 0 GROUP BY source, process_instance_key
+    )`
 }
 
 // Mark is a number that tells one record from another in a set of them: its position where

@@ -1,11 +1,9 @@
 -- One row for each thing that looks wrong in what an engine sends: what `sluice lint` prints. Ask with WHERE check_name = '…' for one of them, as together they read every record several times.
-{{.CreateView "v_lint"}}
-(
-    {{columns "source"}},
-    check_name String COMMENT 'which check, such as rounded_keys: its section below has its SQL',
-    finding String COMMENT 'what it means',
-    findings UInt64 COMMENT 'how much was found',
-    example String COMMENT 'one of them',
-    what_to_do String COMMENT 'what to do about it'
-) AS
-{{.Lint}};
+VIEW v_lint
+source
+check_name String -- which check, such as rounded_keys: its section below has its SQL
+finding String -- what it means
+findings UInt64 -- how much was found
+example String -- one of them
+what_to_do String -- what to do about it
+AS {{.Checks}}
