@@ -1,6 +1,8 @@
 package warehouse_test
 
 import (
+	"encoding/base64"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -29,6 +31,19 @@ func taskEvent(intent, key, assignee, more string) string {
 		`,"value":{"bpmnProcessId":"p","processInstanceKey":7,"elementId":"e","elementInstanceKey":8,"assignee":"` + assignee + `"}}`
 }
 
+// recordOf is a record of a kind that only a view reads.
+func recordOf(valueType, intent string, key int, second int, value string) string {
+	return fmt.Sprintf(`{"id":"%s-%s-%d-%d","key":%[3]d,"recordType":"EVENT","valueType":"%[1]s","intent":"%[2]s","timestamp":%[5]d,"value":{%[6]s}}`,
+		valueType, intent, key, second, 1763700000000+int64(second)*1000, value)
+}
+
+// definitionOf is a version of the process p whose names are these.
+func definitionOf(version int, process, element string) string {
+	xml := `<bpmn:definitions name="all"><bpmn:message id="m" name=""/><bpmn:process isExecutable="true" name="` + process + `" id="p"><bpmn:userTask id="e"
+		name="` + element + `"><zeebe:header key="k" name="no element"/></bpmn:userTask></bpmn:process></bpmn:definitions>`
+	return recordOf("PROCESS", "CREATED", version, version, fmt.Sprintf(`"bpmnProcessId":"p","version":%d,"processDefinitionKey":%[1]d,"resource":"%s"`, version, base64.StdEncoding.EncodeToString([]byte(xml))))
+}
+
 // TestAggregatesOfOddRecords gives the folds what engines and clients send beside
 // the ordinary, in both orders and twice.
 func TestAggregatesOfOddRecords(t *testing.T) {
@@ -40,6 +55,43 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 		query   string
 		want    string
 	}{
+		{
+			"names are those of the latest version",
+			[]string{definitionOf(10, "Order &amp; ship", "Check &lt;it&gt;"), definitionOf(9, "Orders", "Look"), elementEvent("ELEMENT_ACTIVATED", "7", "PROCESS", at), elementEvent("ELEMENT_ACTIVATED", "8", "USER_TASK", at),
+				recordOf("TIMER", "CREATED", 3, 1, `"processDefinitionKey":9,"processInstanceKey":7,"targetElementId":"e","elementInstanceKey":8,"dueDate":1763700000000`)},
+			"SELECT p.process_name, e.process_name, e.element_name, t.bpmn_process_id, t.process_name, t.element_name FROM {db}.v_process_instances AS p, {db}.v_active_elements AS e, {db}.v_timers AS t WHERE p.source = {case} AND e.source = {case} AND e.key = 8 AND t.source = {case}",
+			"Order & ship	Order & ship	Check <it>	p	Order & ship	Check <it>",
+		},
+		{
+			"a start event waits for messages, on every partition",
+			[]string{recordOf("MESSAGE_START_EVENT_SUBSCRIPTION", "CREATED", 5, 1, `"bpmnProcessId":"p","processDefinitionKey":2,"startEventId":"s","messageName":"order"`),
+				recordOf("MESSAGE_START_EVENT_SUBSCRIPTION", "CORRELATED", 5, 2, `"bpmnProcessId":"p","processDefinitionKey":2,"startEventId":"s","messageName":"order","processInstanceKey":7`),
+				recordOf("MESSAGE_START_EVENT_SUBSCRIPTION", "CORRELATED", 5, 3, `"bpmnProcessId":"p","processDefinitionKey":2,"startEventId":"s","messageName":"order","processInstanceKey":8`),
+				recordOf("MESSAGE_START_EVENT_SUBSCRIPTION", "CREATED", 6, 1, `"bpmnProcessId":"p","processDefinitionKey":1,"startEventId":"s","messageName":"order"`),
+				recordOf("MESSAGE_START_EVENT_SUBSCRIPTION", "DELETED", 6, 4, `"bpmnProcessId":"p","processDefinitionKey":1,"startEventId":"s","messageName":"order"`)},
+			"SELECT groupArray((key, bpmn_process_id, process_definition_key, element_id, message_name, state, instances, toString(created_at), toString(correlated_at), toString(deleted_at))) FROM (SELECT * FROM {db}.v_message_starts WHERE source = {case} ORDER BY key)",
+			"[(5,'p',2,'s','order','WAITING',2,'2025-11-21 04:40:01.000','2025-11-21 04:40:03.000',NULL),(6,'p',1,'s','order','DELETED',0,'2025-11-21 04:40:01.000',NULL,'2025-11-21 04:40:04.000')]",
+		},
+		{
+			"an escalation that nothing caught",
+			[]string{recordOf("ESCALATION", "NOT_ESCALATED", 5, 1, `"processInstanceKey":7,"escalationCode":"E","throwElementId":"up","catchElementId":""`)},
+			"SELECT process_instance_key, escalation_code, throw_element_id, catch_element_id, caught, thrown_at FROM {db}.v_escalations WHERE source = {case}",
+			"7	E	up		0	2025-11-21 04:40:01.000",
+		},
+		{
+			"a modification",
+			[]string{recordOf("PROCESS_INSTANCE_MODIFICATION", "MODIFIED", 7, 1, `"processInstanceKey":7,"activateInstructions":[{"elementId":"a","variableInstructions":[]},{"elementId":"b"}],"terminateInstructions":[{"elementInstanceKey":9}]`)},
+			"SELECT process_instance_key, activated, terminated, modified_at FROM {db}.v_modifications WHERE source = {case}",
+			"7	['a','b']	[9]	2025-11-21 04:40:01.000",
+		},
+		{
+			"errors whose messages differ in numbers are one",
+			[]string{recordOf("JOB", "FAILED", 5, 1, `"bpmnProcessId":"p","processInstanceKey":7,"elementId":"e","type":"t","errorMessage":"order 17 failed"`),
+				recordOf("JOB", "FAILED", 5, 2, `"bpmnProcessId":"p","processInstanceKey":8,"elementId":"e","type":"t","errorMessage":"order 18 failed"`),
+				recordOf("INCIDENT", "CREATED", 6, 3, `"bpmnProcessId":"p","processInstanceKey":8,"elementId":"e","errorType":"JOB_NO_RETRIES","errorMessage":"order 18 failed"`)},
+			"SELECT groupArray((kind, job_type, error, message, errors, instances, toString(first_at), toString(last_at))) FROM (SELECT * FROM {db}.v_errors WHERE source = {case} ORDER BY kind)",
+			"[('INCIDENT','','JOB_NO_RETRIES','order # failed',1,1,'2025-11-21 04:40:03.000','2025-11-21 04:40:03.000'),('JOB_FAILED','t','','order # failed',2,2,'2025-11-21 04:40:01.000','2025-11-21 04:40:02.000')]",
+		},
 		{
 			"an element without the time of its activation lasts no 56 years",
 			[]string{elementEvent("ELEMENT_ACTIVATED", "8", "USER_TASK", ""), elementEvent("ELEMENT_COMPLETED", "8", "USER_TASK", at)},

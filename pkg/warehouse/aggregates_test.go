@@ -2,7 +2,9 @@ package warehouse_test
 
 import (
 	"cmp"
+	"encoding/xml"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -327,6 +329,7 @@ func compareView[T any](t *testing.T, db *warehouse.DB, view string, truths map[
 		}
 		selected = append(selected, c.sql)
 	}
+	process, element := slices.Index(names, "bpmn_process_id"), slices.Index(names, "element_id")
 	for _, name := range strings.Fields(query(t, db, "SELECT name FROM system.columns WHERE database = '{db}' AND table = '"+view+"' ORDER BY position")) {
 		if !slices.Contains(names, name) { // the simulated engine sends nothing of it
 			names, selected = append(names, name), append(selected, "ifNull(nullIf(toString("+name+"), ''), 'nothing')")
@@ -334,12 +337,22 @@ func compareView[T any](t *testing.T, db *warehouse.DB, view string, truths map[
 	}
 	var want []string
 	for source, truth := range truths {
+		diagrams := namesIn(t, truth)
 		for _, row := range rows(truth) {
 			line := []string{source}
 			for _, c := range columns {
 				line = append(line, c.truth(row))
 			}
-			line = append(line, slices.Repeat([]string{"nothing"}, len(names)-len(line))...)
+			for _, name := range names[len(line):] {
+				cell := ""
+				switch {
+				case name == "process_name" && process > 0:
+					cell = diagrams[[2]string{line[process], line[process]}]
+				case name == "element_name" && element > 0:
+					cell = diagrams[[2]string{line[process], line[element]}]
+				}
+				line = append(line, cmp.Or(cell, "nothing"))
+			}
 			want = append(want, strings.Join(line, "\t"))
 		}
 	}
@@ -361,6 +374,39 @@ func compareView[T any](t *testing.T, db *warehouse.DB, view string, truths map[
 		}
 		t.Errorf("%s (-truth +got):\n%s", view, gocmp.Diff(w, g))
 	}
+}
+
+// namesIn are the names in the diagrams of the latest versions, by process and id.
+func namesIn(t *testing.T, truth *simulator.Truth) map[[2]string]string {
+	t.Helper()
+	all, versions := map[[2]string]string{}, map[[2]string]int64{}
+	for _, d := range truth.Definitions {
+		for decoder := xml.NewDecoder(strings.NewReader(d.XML)); ; {
+			token, err := decoder.Token()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var at [2]string
+			var name string
+			if start, is := token.(xml.StartElement); is {
+				for _, a := range start.Attr {
+					switch a.Name.Local {
+					case "id":
+						at = [2]string{d.BpmnProcessID, a.Value}
+					case "name":
+						name = a.Value
+					}
+				}
+			}
+			if name != "" && d.Version >= versions[at] {
+				all[at], versions[at] = name, d.Version
+			}
+		}
+	}
+	return all
 }
 
 func named(names []string, line string) []string {

@@ -58,6 +58,7 @@ func compareWaits(t *testing.T, db *warehouse.DB, truths map[string]*simulator.T
 		{name: "key", truth: func(w *simulator.Timer) string { return number(w.Key) }},
 		{name: "tenant_id", truth: func(w *simulator.Timer) string { return w.Instance.Tenant }},
 		{name: "process_definition_key", truth: func(w *simulator.Timer) string { return number(w.Element.Process.DefinitionKey) }},
+		{name: "bpmn_process_id", truth: func(w *simulator.Timer) string { return w.Element.Process.BpmnProcessID }},
 		{name: "element_id", truth: func(w *simulator.Timer) string { return w.Element.ID }},
 		{name: "element_instance_key", truth: func(w *simulator.Timer) string { return number(w.Element.Key) }},
 		{name: "state", truth: func(w *simulator.Timer) string {

@@ -33,6 +33,8 @@ func TestASampleOfARealEngine(t *testing.T) {
 		{"v_jobs", "process_instance_key, key, bpmn_process_id, version, element_id, element_instance_key, job_type, state, worker, retries, created_at, activated_at, completed_at, canceled_at, ended_at, open, failures, timeouts, errors_thrown", engine.jobs()},
 		{"v_incidents", "process_instance_key, key, bpmn_process_id, element_id, element_instance_key, job_key, error_type, error_message, created_at, resolved_at, open", engine.incidents()},
 		{"v_user_tasks", "process_instance_key, key, bpmn_process_id, version, element_id, assignee, state, created_at, assigned_at, completed_at, canceled_at, waiting_ms", engine.userTasks()},
+		{"v_escalations", "process_instance_key, key, escalation_code, throw_element_id, catch_element_id, caught, thrown_at", engine.escalations()},
+		{"v_migrations", "process_instance_key, target_process_definition_key, migrated_at", engine.migrations()},
 		{"v_decisions", "key, decision_id, state, output", engine.decisions()},
 		{"v_messages", "key, message_name, correlation_key, state, published_at, expires_at, expired_at", engine.messages()},
 		{"v_message_waits", "process_instance_key, key, bpmn_process_id, element_id, message_name, correlation_key, state, interrupting, correlations, created_at, first_correlated_at, correlated_at, deleted_at", engine.messageWaits()},
@@ -308,6 +310,19 @@ func (all exportedEvents) userTasks() []string {
 func (all exportedEvents) decisions() []string {
 	return rowsOf(all.histories(ownKey, "DECISION_EVALUATION"), func(k int64, h history) string {
 		return line(k, h.now().text("decisionId"), h[0].Intent, h.now().text("decisionOutput"))
+	})
+}
+
+func (all exportedEvents) escalations() []string {
+	return rowsOf(all.histories(ownKey, "ESCALATION"), func(k int64, h history) string {
+		now := h.now()
+		return line(now.text("processInstanceKey"), k, now.text("escalationCode"), now.text("throwElementId"), now.text("catchElementId"), yes(h[0].Intent == "ESCALATED"), moment(h[0].At))
+	})
+}
+
+func (all exportedEvents) migrations() []string {
+	return rowsOf(all.histories(ownKey, "PROCESS_INSTANCE_MIGRATION"), func(_ int64, h history) string {
+		return line(h.now().text("processInstanceKey"), h.now().text("targetProcessDefinitionKey"), moment(h[0].At))
 	})
 }
 

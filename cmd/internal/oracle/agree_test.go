@@ -38,7 +38,10 @@ func TestTheViewsAgreeWithTheOracle(t *testing.T) {
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{"v_records": true, "v_event_log": true, "v_lint": true} // of rows, not of aggregates
+	known := map[string]bool{"v_element_names": true} // compared where definitions are
+	for _, ofRows := range []string{"v_records", "v_event_log", "v_lint", "v_message_starts", "v_escalations", "v_modifications", "v_migrations", "v_errors"} {
+		known[ofRows] = true // and not of aggregates
+	}
 	for _, table := range oracle.New("").Aggregates() {
 		known[table.Name] = true
 	}

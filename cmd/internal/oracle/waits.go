@@ -212,16 +212,21 @@ func (d *definition) take(r *record) {
 	}
 }
 
-// processName finds the name of the process in a diagram.
-var processName = regexp.MustCompile(`<(?:\w+:)?process\s[^>]*?\bname="([^"]*)"`)
+// tag is one of a diagram that has a name.
+var (
+	tag      = regexp.MustCompile(`<[\w:]+\s(?:[^>]*\s)?name="([^"]+)"[^>]*>`)
+	idOfATag = regexp.MustCompile(`\sid="([^"]*)"`)
+)
 
 func (f *aggregates) definitionTable() *Table {
 	t := newTable("v_process_definitions", 1, "process_definition_key", "tenant_id", "bpmn_process_id", "version", "name", "resource_name", "xml",
 		"deployed_at", "deleted_at")
 	for key, d := range f.definitions {
 		name := ""
-		if found := processName.FindStringSubmatch(d.xml); found != nil {
-			name = html.UnescapeString(found[1])
+		for _, found := range tag.FindAllStringSubmatch(d.xml, -1) {
+			if id := idOfATag.FindStringSubmatch(found[0]); id != nil && id[1] == d.process {
+				name = html.UnescapeString(found[1])
+			}
 		}
 		t.put(whole(key), d.tenant, d.process, d.version.cell(), name, d.resource, d.xml, d.deployedAt.time(), d.deletedAt.time())
 	}

@@ -34,6 +34,7 @@ tenant_id
 bpmn_process_id Text -- process it belonged to then (bpmnProcessId)
 process_definition_key Int64? -- version of that process (processDefinitionKey)
 element_id Text -- business rule task in the BPMN model, as it was then (elementId)
+process_name element_name
 element_instance_key Int64? = nullIf(key - element_distance, -1) -- element instance (elementInstanceKey); NULL of a decision that was asked for alone
 decision_id decision_name decision_version decision_key requirements_id
 state String = if(d.failed, 'FAILED', 'EVALUATED') -- EVALUATED, FAILED

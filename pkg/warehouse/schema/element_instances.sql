@@ -28,7 +28,7 @@ FEED flow.records AS r
 VIEW v_element_instances
 source process_instance_key
 key Int64 -- element instance (key, elementInstanceKey in other records)
-tenant_id bpmn_process_id version element_id bpmn_element_type
+tenant_id bpmn_process_id process_name version element_id element_name bpmn_element_type
 flow_scope_key = nullIf(e.flow_scope_key, -1)
 entered_at activated_at completed_at terminated_at
 state String = multiIf(e.state = 4, 'TERMINATED', e.state = 3, 'COMPLETED', e.state = 1, 'ACTIVATING', 'ACTIVE') -- ACTIVATING (entered, and stuck there when it stays so), ACTIVE, COMPLETED, TERMINATED
@@ -59,6 +59,7 @@ tenant_id
 bpmn_process_id = if(a.migrated = '', a.bpmn_process_id, now[2])
 version = if(a.migrated = '', a.version, toInt64OrNull(now[3]))
 element_id = if(a.migrated = '', a.element_id, now[4])
+process_name element_name
 bpmn_element_type
 flow_scope_key = nullIf(a.flow_scope_key, -1)
 entered_at activated_at

@@ -22,6 +22,7 @@ key Int64 -- incident (key)
 tenant_id
 bpmn_process_id = if(migrated = '', i.bpmn_process_id, now[2])
 element_id = if(migrated = '', i.element_id, now[3])
+process_name element_name
 element_instance_key
 job_key Int64? = nullIf(i.job_key, -1) -- job it is about (jobKey); NULL when about none
 error_type error_message created_at resolved_at

@@ -60,6 +60,7 @@ tenant_id
 bpmn_process_id = if(j.migrated = '', j.bpmn_process_id, moved[2])
 version = if(j.migrated = '', j.version, toInt64OrNull(moved[3]))
 element_id = if(j.migrated = '', j.element_id, moved[4])
+process_name element_name
 element_instance_key = key - element_distance
 job_type
 state String = now -- CREATED, ACTIVATED (where JOB_BATCH records tell), FAILED, TIMED_OUT, ERROR_THROWN, COMPLETED, CANCELED

@@ -91,6 +91,7 @@ source process_instance_key tenant_id
 bpmn_process_id = if(i.migrated = '', i.bpmn_process_id, now[2])
 version = if(i.migrated = '', i.version, toInt64OrNull(now[3]))
 process_definition_key = if(i.migrated = '', i.process_definition_key, toInt64OrNull(now[4]))
+process_name
 first_bpmn_process_id String = multiIf(i.began != '', first[2], i.migrated = '', i.bpmn_process_id, '') -- process it began with; empty when it was migrated and its beginning is not known
 first_version Int64? = multiIf(i.began != '', toInt64OrNull(first[3]), i.migrated = '', i.version, NULL) -- version it began with; NULL likewise
 first_process_definition_key Int64? = multiIf(i.began != '', toInt64OrNull(first[4]), i.migrated = '', i.process_definition_key, NULL) -- definition it began with; NULL likewise

@@ -148,11 +148,17 @@ func (s Server) view(o *object) string {
 	return "CREATE VIEW IF NOT EXISTS " + s.Database + "." + o.name + s.OnCluster() + "\n(\n    " + strings.Join(declared, ",\n    ") + "\n) AS\n" + body + "\nCOMMENT " + quote(o.about)
 }
 
+// with is what comes before a SELECT. The few names are one value, which is there whether
+// they are asked for or not: a join would cost more for each row than all else.
 func with(o *object) string {
-	if o.clauses["WITH"] == "" {
+	text := o.clauses["WITH"]
+	if o.has("process_name") {
+		text = strings.TrimPrefix(text+",\n    (SELECT (groupArray(concat(source, '\\t', bpmn_process_id, '\\t', element_id)), groupArray(name)) FROM flow.v_element_names) AS named", ",\n    ")
+	}
+	if text == "" {
 		return ""
 	}
-	return "WITH " + o.clauses["WITH"] + "\n"
+	return "WITH " + text + "\n"
 }
 
 // merged is a table with one row for each key, by aggregation: FINAL finds no rows of a

@@ -30,6 +30,7 @@ kind String = if(broadcast, 'BROADCAST', 'SUBSCRIPTION') -- BROADCAST or SUBSCRI
 bpmn_process_id = if(s.migrated = '', s.bpmn_process_id, now[2])
 process_definition_key = if(s.migrated = '', s.process_definition_key, toInt64OrNull(now[3]))
 element_id = if(s.migrated = '', s.element_id, now[4])
+process_name element_name
 element_instance_key = nullIf(s.element_instance_key, -1)
 state String = multiIf(broadcast, 'BROADCASTED', s.state = 2, 'DELETED', 'WAITING') -- BROADCASTED; WAITING, DELETED of a subscription
 broadcast_at Time? = if(broadcast, s.created_at, NULL) -- UTC (first BROADCASTED)

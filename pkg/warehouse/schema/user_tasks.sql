@@ -28,6 +28,7 @@ tenant_id
 bpmn_process_id = if(migrated = '', u.bpmn_process_id, now[2])
 version = if(migrated = '', u.version, toInt64OrNull(now[3]))
 element_id = if(migrated = '', u.element_id, now[4])
+process_name element_name
 element_instance_key = key - element_distance
 assignee String = substring(assigned, 37) -- who has it, or had it at its end (assignee); empty when nobody has, also after an unassignment
 candidate_groups Array(String) = JSONExtract(offer[3], 'Array(String)') -- groups it is offered to (candidateGroupsList)

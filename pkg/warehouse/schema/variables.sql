@@ -20,7 +20,8 @@ VIEW v_variables
 source process_instance_key
 key Int64 -- variable (key)
 tenant_id
-bpmn_process_id String = if(migrated = '', v.bpmn_process_id, substring(migrated, 37)) -- process it belongs to now, after migrations (bpmnProcessId)
+bpmn_process_id = if(migrated = '', v.bpmn_process_id, substring(migrated, 37))
+process_name
 scope_key Int64? = key - scope_distance -- element instance it belongs to; that of the process instance for a variable of the instance (scopeKey)
 name
 first_value String = created -- JSON it was created with (value of CREATED)

@@ -45,8 +45,10 @@ source
 process_instance_key String -- process instance that waits for it (processInstanceKey), text by contract; empty of a start event
 key Int64 -- timer (key)
 tenant_id
-process_definition_key Int64? = if(migrated = '', w.process_definition_key, toInt64OrNull(now[3])) -- definition it belongs to now (processDefinitionKey); records of timers have no bpmnProcessId
+process_definition_key Int64? = if(migrated = '', w.process_definition_key, toInt64OrNull(now[3])) -- definition it belongs to now (processDefinitionKey)
+bpmn_process_id = transform(concat(source, '\t', toString(process_definition_key)), definitions.1, definitions.2, '') -- process of that definition, empty where it is not here: records of timers have no bpmnProcessId
 element_id String = if(migrated = '', w.element_id, now[4]) -- element that it triggers (targetElementId)
+process_name element_name
 element_instance_key = nullIf(w.element_instance_key, -1)
 state String = transform(w.state, [2, 3], ['TRIGGERED', 'CANCELED'], 'WAITING') -- WAITING, TRIGGERED, CANCELED
 due_at Time? = if(due > 0, fromUnixTimestamp64Milli(assumeNotNull(due), 'UTC'), NULL) -- UTC (dueDate)
@@ -54,7 +56,8 @@ created_at
 triggered_at Time? = happened_at -- UTC, last time (TRIGGERED)
 canceled_at Time? = ended_at -- UTC (CANCELED)
 started_process_instance_key String = started -- process instance that a timer of a start event started (processInstanceKey of TRIGGERED); else empty
-WITH splitByChar('\t', migrated) AS now
+WITH splitByChar('\t', migrated) AS now,
+    (SELECT (groupArray(concat(source, '\t', toString(key))), groupArray(toString(bpmn_process_id))) FROM flow.process_definitions) AS definitions
 FROM {{merged "waits AS w" "value_type = 'TIMER'"}}
 
 -- One row for each subscription of an element to a message, as the partition of the instance knows it.
@@ -64,7 +67,7 @@ key Int64 -- subscription (key of PROCESS_MESSAGE_SUBSCRIPTION)
 tenant_id
 bpmn_process_id = if(migrated = '', w.bpmn_process_id, now[2])
 element_id = if(migrated = '', w.element_id, now[4])
-element_instance_key
+process_name element_name element_instance_key
 message_name Text = name -- messageName
 correlation_key
 state String = multiIf(w.state = 1 OR w.state = 2 AND stays, 'WAITING', notEmpty(happened), 'CORRELATED', 'DELETED') -- WAITING; CORRELATED: ended, and correlated at least once; DELETED: ended, and never correlated
