@@ -69,7 +69,7 @@ ORDER BY source;
 
 -- question doubled_ids: Ids are used for different records
 -- Ids that several records have which are not repeats of each other.
--- do: give every engine a source of its own; look whether one was wiped or restored, and numbers anew.
+-- do: give every engine a source of its own; check whether one was wiped or restored and restarted its numbering.
 SELECT source, count() AS findings, concat('id ', min(id)) AS example
 FROM
 (
