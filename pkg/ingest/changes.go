@@ -142,23 +142,24 @@ func (c *changes) session(ctx context.Context, p flow.LaneState) error {
 }
 
 // begin makes the first checkpoint: before the first message, in the incarnations of the
-// lane. When the lane has none yet, or none of its first message, it is an incarnation of their own, above that of every change
-// that was ever applied. What was applied before the position was lost, or by a
-// version that kept none, is applied again: within the same life that changes
+// lane. When the lane has none of its first message yet, or a change of a later incarnation
+// was applied, as before the bucket of lane states was set back, it is one of their own,
+// above all of these: an entry of the state store takes no change of an earlier incarnation.
+// What was applied before is applied again: within the same incarnation that changes
 // nothing, and in another one it ends in the same.
 func (c *changes) begin(ctx context.Context, p flow.LaneState, reader Reader) error {
 	lane, err := c.deps.States.Read(ctx, 0)
 	if err != nil {
 		return fmt.Errorf("look where lane 0 stands: %w", err)
 	}
+	last, err := c.deps.Changes.Incarnation(ctx)
+	if err != nil {
+		return fmt.Errorf("look for changes of earlier incarnations of lane 0: %w", err)
+	}
 	p.StreamID = reader.StreamID()
-	if lane.IncarnationOf(1) > 0 && lane.StreamID == p.StreamID {
+	if lane.IncarnationOf(1) > 0 && lane.Incarnation() >= last && lane.StreamID == p.StreamID {
 		p.Incarnations = lane.Incarnations
 	} else {
-		last, err := c.deps.Changes.Incarnation(ctx)
-		if err != nil {
-			return fmt.Errorf("look for changes of earlier incarnations of lane 0: %w", err)
-		}
 		p = p.WithIncarnation(max(uint64(c.cfg.Now().UnixMilli()), uint64(max(0, reader.Created().UnixMilli()))+1, last+1), p.Done+1)
 	}
 	if p, err = c.deps.ChangeStates.CompareAndSwap(ctx, 0, p); err != nil {
