@@ -30,10 +30,10 @@ type patch struct {
 
 // run patches until the history heals.
 func (p *patcher) run(ctx context.Context) {
-	for time.Since(p.began) < p.busy {
+	for time.Since(p.began) < p.busy && ctx.Err() == nil {
 		n := 0
 		p.write(func(*oracle.Notes) { p.patches = append(p.patches, patch{}); n = len(p.patches) - 1 })
-		for tries := 0; tries < 5 && !p.patch(ctx, n); tries++ {
+		for tries := 0; tries < 5 && ctx.Err() == nil && !p.patch(ctx, n); tries++ {
 			sleep(ctx, time.Duration(p.random.IntN(4000))*time.Millisecond)
 		}
 		sleep(ctx, time.Duration(p.random.IntN(20_000))*time.Millisecond)
@@ -85,7 +85,8 @@ func (p *patcher) judge() {
 	}
 	for n, one := range p.patches {
 		if doc[member(n)] == nil && !one.ended.IsZero() && !one.doubted {
-			p.fail("patch %d of %s was acknowledged, and is lost: %v", n, p.user, doc)
+			p.fail("patch %d of %s was acknowledged, and is lost", n, p.user)
+			return
 		}
 	}
 }
@@ -102,10 +103,10 @@ func (h *history) areApplied() bool {
 }
 
 // patchers starts the clients that patch users.
-func (h *history) patchers(run func(func())) {
+func (h *history) patchers(ctx context.Context, run func(func())) {
 	for i := range 2 {
 		p := &patcher{history: h, user: "user-" + strconv.Itoa(i), random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 3))}
 		h.patching = append(h.patching, p)
-		run(func() { p.run(context.Background()) })
+		run(func() { p.run(ctx) })
 	}
 }

@@ -61,7 +61,7 @@ type request struct {
 
 // run posts until the history heals, and then what is not acknowledged.
 func (c *poster) run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		again := c.toResend()
 		for _, r := range again {
 			for !c.post(ctx, r.key, r.batch) && ctx.Err() == nil {

@@ -86,7 +86,9 @@ func Run(o Options, settle func()) Result {
 	h := newHistory(o, settle)
 	h.open()
 	h.disturb()
-	clients := h.clients()
+	posting, leave := context.WithCancel(context.Background())
+	defer leave()
+	clients := h.clients(posting)
 	if h.moves {
 		h.operate(clients)
 	} else {
@@ -111,6 +113,7 @@ func Run(o Options, settle func()) Result {
 	}
 	h.judge()
 	h.count()
+	leave()
 	h.end(done)
 	posted, _ := h.notes.Count()
 	return Result{o.Seed, h.failures, h.grants, time.Since(h.began), h.sum, h.trace, h.rare, posted}
@@ -169,7 +172,7 @@ func (h *history) open() {
 }
 
 // clients starts the clients.
-func (h *history) clients() *sync.WaitGroup {
+func (h *history) clients(ctx context.Context) *sync.WaitGroup {
 	var all sync.WaitGroup
 	for i, s := range []style{positioned, positioned, contents, bare, bare, bare} {
 		c := &poster{
@@ -180,9 +183,9 @@ func (h *history) clients() *sync.WaitGroup {
 			c.subject, c.twin = "team", true
 		}
 		h.posters = append(h.posters, c)
-		all.Go(func() { c.run(context.Background()) })
+		all.Go(func() { c.run(ctx) })
 	}
-	h.patchers(all.Go)
+	h.patchers(ctx, all.Go)
 	return &all
 }
 
@@ -300,8 +303,9 @@ func (h *history) passDays(days int) {
 // expire lets rows expire that are due.
 func (h *history) expire() {
 	gone, early := h.warehouse.expire()
-	for _, r := range early {
-		h.fail("%s/%d was stored at %v, and expired as of %v", r.Source, r.Key, r.arrived.UTC(), time.UnixMilli(r.storedAt).UTC())
+	if len(early) > 0 {
+		r := early[0]
+		h.fail("%d rows expired early: %s/%d was stored at %v, and expired as of %v", len(early), r.Source, r.Key, r.arrived.UTC(), time.UnixMilli(r.storedAt).UTC())
 	}
 	for _, r := range gone {
 		h.saw("a row expires")

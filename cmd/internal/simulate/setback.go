@@ -252,7 +252,8 @@ func (s *setBack) halted(texts ...string) (lanes []int) {
 		for line := range strings.Lines(fmt.Sprint(g.real.Load().Check(context.Background()))) {
 			var lane int
 			n, _ := fmt.Sscanf(line, "lane %d is halted", &lane)
-			if n == 0 || !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) || slices.Contains(lanes, lane) {
+			if n == 0 && !strings.HasPrefix(line, "applying changes is halted") || // of lane 0
+				!slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) || slices.Contains(lanes, lane) {
 				continue
 			}
 			lanes = append(lanes, lane)

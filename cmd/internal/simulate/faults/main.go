@@ -147,7 +147,7 @@ func look(ctx context.Context, tree string, seeds, first int) (f found, err erro
 		f.ran = string(m[1])
 	}
 	if m := failure.FindSubmatch(said); m != nil {
-		f.seed, f.by = string(m[1]), strings.Trim(string(m[2]), " ]")
+		f.seed, f.by = string(m[1]), strings.Trim(string(m[2][:min(len(m[2]), 120)]), " ]")
 		return f, nil
 	}
 	if err != nil && bytes.Contains(said, []byte("panic:")) {
