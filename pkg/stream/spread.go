@@ -47,10 +47,17 @@ func (s *Stream) Spread(ctx context.Context, to Spreading) error {
 		to.Say = func(string, ...any) {}
 	}
 	var source Source
+	sent := false // a write of the move may be on its way
 	err := s.insist(ctx, func(ctx context.Context) (err error) {
 		source, err = s.beginMove(ctx, to) // finds one whose answer was lost
+		sent = sent || source.Move != nil
 		return err
 	})
+	if sent && isTransient(err) {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+		defer cancel()
+		return errors.Join(err, s.Stay(undo, to.Source))
+	}
 	if err != nil || source.Move == nil {
 		return err
 	}
@@ -63,7 +70,7 @@ func (s *Stream) Spread(ctx context.Context, to Spreading) error {
 // beginMove writes the move into the list, unless the source already has these lanes.
 func (s *Stream) beginMove(ctx context.Context, to Spreading) (Source, error) {
 	if err := s.Refresh(ctx); err != nil {
-		return Source{}, err
+		return Source{}, unavailable(err, 2*time.Second)
 	}
 	for i, lane := range to.Lanes {
 		if _, ok := s.view.Load().lane(lane); !ok {
@@ -90,7 +97,11 @@ func (s *Stream) beginMove(ctx context.Context, to Spreading) (Source, error) {
 		to.Say("an earlier move of source %q was interrupted; starting over", to.Source)
 	}
 	source.Move = to.Lanes
-	return s.swapSource(ctx, source)
+	written, err := s.swapSource(ctx, source)
+	if isTransient(err) {
+		return source, err
+	}
+	return written, err
 }
 
 // move completes a move that is in the list.
@@ -176,13 +187,18 @@ func (s *Stream) insist(ctx context.Context, call func(context.Context) error) e
 		limited, cancel := context.WithTimeout(ctx, spreadAttempt)
 		err := call(limited)
 		cancel()
-		if err == nil || !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		if !isTransient(err) {
 			return err
 		}
 		if !sleep(ctx, spreadLook) {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
+}
+
+// isTransient tells whether the outcome of a call is unknown, or it was not made.
+func isTransient(err error) bool {
+	return errors.Is(err, flow.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // takeBack removes a move from the list.
@@ -202,18 +218,18 @@ func (s *Stream) takeBack(ctx context.Context, source Source) error {
 	return nil
 }
 
-// Stay undoes an interrupted move.
+// Stay undoes an interrupted move. It writes the list also when it has no move: a write of
+// one that is still on its way is refused, whenever it lands.
 func (s *Stream) Stay(ctx context.Context, name string) error {
-	var source Source
-	var found bool
-	err := s.insist(ctx, func(ctx context.Context) (err error) {
-		source, found, err = s.source(ctx, name)
+	return s.insist(ctx, func(ctx context.Context) error {
+		source, found, err := s.source(ctx, name)
+		if err != nil || !found {
+			return err
+		}
+		source.Move = nil
+		_, err = s.swapSource(ctx, source)
 		return err
 	})
-	if err != nil || !found || source.Move == nil {
-		return err
-	}
-	return s.takeBack(ctx, source)
 }
 
 // MoveMarkers are the times of the move markers in the lanes, in order: after them the records of

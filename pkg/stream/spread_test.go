@@ -3,6 +3,7 @@ package stream_test
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"runtime"
@@ -225,9 +226,20 @@ func TestAMarkIsTakenBack(t *testing.T) {
 	w := open(t, spreadable())
 	w.met()
 	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{0}, Move: []int{0, 1}})
-	for range 2 {
+	kv, err := w.jetStream().KeyValue(stream.SourceBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // with a move, and while the write of one is on its way
+		late, err := kv.Get("s" + base64.RawURLEncoding.EncodeToString([]byte("cluster-a")))
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := w.Stay(t.Context(), "cluster-a"); err != nil {
 			t.Fatal(err)
+		}
+		if _, err := kv.Update(late.Key(), late.Value(), late.Revision()); err == nil {
+			t.Error("a write that lands after the source was told to stay is taken")
 		}
 	}
 	w.sources()
