@@ -212,16 +212,16 @@ cluster: engine | need ## three official NATS servers by deploy/nats/cluster.con
 # The same commit and the same Go give the same bytes: times are those of the commit. The
 # engine is not ours to ship; its lock says which one npm is to fetch.
 RELEASED := linux/amd64/linux-x64-gnu linux/arm64/linux-arm64-gnu darwin/arm64/darwin-arm64 darwin/amd64/darwin-x64
-release: | need ## archives, lists of modules and checksums of a tagged commit, into dist/ (docs/releases.md); DRAFT=1 takes any commit
+release: | need ## archives, .deb, .rpm, lists of modules and checksums of a tagged commit, into dist/ (docs/releases.md); DRAFT=1 takes any commit
 	@version=$$(git describe --tags --always --dirty --match 'v*'); \
 	[ -n "$(DRAFT)" ] || [[ "$$version" =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$$ && "$$version" != *-dirty ]] || { echo "make release: $$version is no release: tag the commit, or give DRAFT=1" >&2; exit 1; }; \
+	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); \
 	rm -rf dist; for platform in $(RELEASED); do IFS=/ read -r os arch engine <<<"$$platform"; \
-		name=sluice-$$version-$$os-$$arch; mkdir -p dist/$$name/engine; \
+		name=sluice-$$version-$$os-$$arch; mkdir -p dist/$$name; \
 		GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags "-s -w $(STAMP)" -o dist/$$name/ ./cmd/api ./cmd/ingester ./cmd/sluice; \
 		for program in api ingester sluice; do $(GO) version -m dist/$$name/$$program >dist/$$name-$$program.modules.txt; done; \
-		cp README.md CHANGELOG.md SECURITY.md dist/$$name/; \
-		[ ! -d deploy/engine/$$engine ] || cp deploy/engine/$$engine/package*.json dist/$$name/engine/; \
-		tar -C dist --sort=name --mtime=@$$(git log -1 --format=%ct) --owner=0 --group=0 --numeric-owner --mode=u+rw,go+r-w,a+X -cf - $$name | gzip -9n >dist/$$name.tar.gz; \
+		deploy/package/stage.sh dist/$$name $$os $$arch $$engine $$version dist; \
+		tar -C dist --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner --mode=u+rw,go+r-w,a+X -cf - $$name | gzip -9n >dist/$$name.tar.gz; \
 		rm -r dist/$$name; \
 	done; cd dist; sha256sum -- * >../SHA256SUMS; mv ../SHA256SUMS .; echo "$$version is in dist/: $$(ls | wc -l) files"
 

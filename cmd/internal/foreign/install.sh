@@ -23,6 +23,15 @@ if command -v python3 >/dev/null && ! fresh mining requirements-mining.txt; then
 	"$tools/mining/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements-mining.txt"
 	installed mining requirements-mining.txt
 fi
+if command -v python3 >/dev/null && ! fresh chart requirements-chart.txt; then
+	rm -rf "$tools/chart"
+	python3 -m venv "$tools/chart"
+	"$tools/chart/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements-chart.txt"
+	installed chart requirements-chart.txt
+fi
+if command -v dpkg >/dev/null && command -v systemd-analyze >/dev/null && [ ! -x "$tools/nfpm" ]; then
+	GOBIN=$tools CGO_ENABLED=0 go install "$(sed -n 's/.*{NFPM:-go run \([^}]*\)}.*/\1/p' "$here/../../../../deploy/package/stage.sh")"
+fi
 if command -v npm >/dev/null && ! fresh node package-lock.json; then
 	cp "$here/package.json" "$here/package-lock.json" "$tools/"
 	npm ci --prefix "$tools" --no-audit --no-fund --ignore-scripts --loglevel=error

@@ -94,6 +94,10 @@ func (o options) clients() []client {
 		b := broker{version: version, checks: o.Checks, home: filepath.Join(o.Tools, "camunda-zeebe-"+version)}
 		all = append(all, client{name: "camunda " + version, queue: "brokers", needs: filepath.Join(b.home, "bin", "broker"), run: b.check})
 	}
+	chart := filepath.Join(o.Tools, "chart/bin/python")
+	all = append(all, client{name: "kubernetes-validate", queue: "packages", needs: chart, prepare: render, command: []string{chart, here + "chart.py"}})
+	p := packaged{sluice: o.Sluice, nfpm: filepath.Join(o.Tools, "nfpm"), python: chart}
+	all = append(all, client{name: "dpkg, rpm, systemd", queue: "packages", needs: p.nfpm, run: p.check})
 	w := watched{bin: filepath.Join(o.Tools, "prometheus/usr/bin"), deploy: o.Deploy, sluice: o.Sluice}
 	all = append(all, client{name: "prometheus", queue: "prometheus", needs: filepath.Join(w.bin, "promtool"), run: w.check})
 	return slices.DeleteFunc(all, func(c client) bool { return !strings.Contains(c.name, o.Only) })

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sluice/pkg/fatal"
+)
+
+// TestEveryPartHasItsLicence: what the programs are linked with, and what the console serves.
+func TestEveryPartHasItsLicence(t *testing.T) {
+	var b bytes.Buffer
+	fatal.If(t, write(&b, "../../.."))
+	for _, want := range []string{"github.com/nats-io/nats-server/v2 v", "github.com/gin-gonic/gin v", "Go go1", "bpmn-js (in the console)", "uPlot (in the console)", "Apache License", "BSD"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the notices lack %q", want)
+		}
+	}
+}
+
+// TestLicencesAreFound: of a folder and those above it, and none is no folder of code.
+func TestLicencesAreFound(t *testing.T) {
+	root := t.TempDir()
+	fatal.If(t, os.MkdirAll(filepath.Join(root, "a/b/licenses"), 0o755))
+	for _, name := range []string{"LICENSE", "license_test.go", "a/COPYING.txt", "a/b/NOTICE", "a/b/noticed"} {
+		fatal.If(t, os.WriteFile(filepath.Join(root, name), nil, 0o644))
+	}
+	p := part{files: map[string]bool{}}
+	fatal.If(t, p.find(filepath.Join(root, "a/b"), root))
+	if len(p.files) != 3 || !p.files[filepath.Join(root, "LICENSE")] {
+		t.Errorf("found are %v, want LICENSE, a/COPYING.txt and a/b/NOTICE", p.files)
+	}
+}

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Adds to a folder of programs what an archive of a release has beside them, and makes
+# the .deb and the .rpm of it, on Linux where the engine's hash is known:
+# stage.sh FOLDER OS ARCH ENGINE VERSION OUT. NFPM names the program nfpm, KINDS those
+# packages that are made.
+set -eu
+out=$(cd "$6" && pwd)
+folder=$(cd "$1" && pwd)
+cd "$(dirname "$0")/../.."
+cp README.md CHANGELOG.md SECURITY.md "$folder/"
+GOOS=$2 GOARCH=$3 go run ./cmd/internal/notices >"$folder/THIRD_PARTY_NOTICES.txt"
+[ -d "deploy/engine/$4" ] || exit 0
+mkdir -p "$folder/engine"
+cp deploy/engine/"$4"/package*.json "$folder/engine/"
+[ "$2" = linux ] || exit 0
+mkdir -p "$folder/systemd"
+cp deploy/package/sluice.* deploy/package/sysusers.conf deploy/package/*ed.sh deploy/package/removing.sh "$folder/systemd/"
+here=$PWD/deploy/package
+case $5 in v[0-9]*) version=$5 ;; *) version=0.0.0-$5 ;; esac # a draft of a commit without a tag
+cd "$folder"
+for kind in ${KINDS:-deb rpm}; do
+	PACKAGE_VERSION=$version PACKAGE_ARCH=$3 PACKAGE_ENGINE=$4 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-0} \
+		${NFPM:-go run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2} package -f "$here/nfpm.yaml" -p $kind -t "$out" >/dev/null
+done
