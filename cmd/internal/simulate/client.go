@@ -23,7 +23,7 @@ const (
 	bare                    // without an identity, under keys
 )
 
-// poster is a client: one source, and what it has posted.
+// poster is a client: one source, and its requests.
 type poster struct {
 	*history
 	name    string // its source
@@ -41,8 +41,8 @@ type poster struct {
 
 	mu     sync.Mutex
 	posts  []*request // all of them, in order
-	resend []*request // that are to be sent again,
-	recut  bool       // in another cut
+	resend []*request // to resend,
+	recut  bool       // cut into other requests
 }
 
 // posted is a record as it was posted.
@@ -56,10 +56,10 @@ type request struct {
 	key   string
 	batch []posted
 	begun time.Time
-	ended time.Time // when it was acknowledged or given up; zero before
+	ended time.Time // when it was acknowledged or abandoned; zero before
 }
 
-// run posts until the history heals, and then what is not acknowledged.
+// run posts until the history heals, and then the unacknowledged requests.
 func (c *poster) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		again := c.toResend()
@@ -81,8 +81,8 @@ func (c *poster) run(ctx context.Context) {
 	}
 }
 
-// resendFrom lets the client send again what was not acknowledged before a time, as one
-// does whose records have an identity.
+// resendFrom makes a client whose records have an identity resend the requests not
+// acknowledged before a time.
 func (c *poster) resendFrom(since time.Time, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +97,7 @@ func (c *poster) resendFrom(since time.Time, cut bool) {
 	}
 }
 
-// toResend is what is to be sent again, now in the same cut and now in another.
+// toResend is the next request to resend, cut as before or in another way.
 func (c *poster) toResend() (requests []*request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,14 +111,14 @@ func (c *poster) toResend() (requests []*request) {
 		for _, part := range requests[i:min(i+3, len(requests))] {
 			r.batch = append(r.batch, part.batch...)
 		}
-		r.batch = append(r.batch, r.batch[0]) // so that no request before has the same body
+		r.batch = append(r.batch, r.batch[0]) // so that no earlier request has the same body
 		joined = append(joined, r)
 	}
 	return joined
 }
 
-// doubt notes that records without an identity may be lost or repeated whose request was
-// under way since a time.
+// doubt notes that records without an identity may be lost or repeated if their request was
+// in flight since a time.
 func (c *poster) doubt(n *oracle.Notes, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,21 +131,21 @@ func (c *poster) doubt(n *oracle.Notes, since time.Time) {
 	}
 }
 
-// begins notes a request that is posted from now on.
+// begins notes the start of a request.
 func (c *poster) begins(r *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.posts = append(c.posts, r)
 }
 
-// ends notes that it is acknowledged or given up.
+// ends notes that it is acknowledged or abandoned.
 func (c *poster) ends(r *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.ended = time.Now()
 }
 
-// round posts one request until it is acknowledged or given up.
+// round posts one request until it is acknowledged or abandoned.
 func (c *poster) round(ctx context.Context) {
 	batch := c.batch()
 	key := ""
@@ -168,10 +168,10 @@ func (c *poster) round(ctx context.Context) {
 		pause := time.Duration(100+c.random.IntN(3000)) * time.Millisecond
 		if c.style == bare && time.Since(begun)+pause > c.patience() {
 			c.saw("request given up")
-			return // a repeat from now on would be another request
+			return // a later repeat would be a new request
 		}
 		if c.style == positioned && c.random.IntN(2) == 0 && len(batch) > 1 {
-			// An exporter cuts what is not acknowledged in another way.
+			// An exporter cuts unacknowledged records into other requests.
 			c.saw("resent in another cut")
 			half := 1 + c.random.IntN(len(batch)-1)
 			for !c.post(ctx, "", batch[:half]) && ctx.Err() == nil {
@@ -183,7 +183,7 @@ func (c *poster) round(ctx context.Context) {
 	}
 }
 
-// repeat repeats a request whose answer did not reach the client.
+// repeat repeats a request as if its answer was lost.
 func (c *poster) repeat(ctx context.Context) {
 	for len(c.answered) > 0 && time.Since(c.answered[0].begun) > c.patience() {
 		c.answered = c.answered[1:]
@@ -199,11 +199,11 @@ func (c *poster) repeat(ctx context.Context) {
 	c.post(ctx, old.key, old.batch)
 }
 
-// patience is how long a request without identities may be repeated: an api may take half
-// a minute until the repeat is in its lane, which has to be within the window.
+// patience is how long a request without identities may be repeated: the repeat must reach
+// its lane within the window, and an api may take half a minute for it.
 func (c *poster) patience() time.Duration { return min(c.window/2, c.window-32*time.Second) }
 
-// batch makes the next records, and repeats some of the last ones.
+// batch is the next records, and some of the last ones again.
 func (c *poster) batch() (batch []posted) {
 	if c.twin {
 		for range 1 + c.requests%4 {
@@ -215,7 +215,7 @@ func (c *poster) batch() (batch []posted) {
 		from := max(0, len(c.sent)-1-c.random.IntN(30))
 		batch = append(batch, c.sent[from:]...)
 	}
-	if c.style == positioned && c.random.IntN(40) == 0 { // wiped: it numbers anew
+	if c.style == positioned && c.random.IntN(40) == 0 { // a wiped engine numbers from the start
 		c.saw("an engine numbers anew")
 		clear(c.position)
 	}
@@ -263,7 +263,7 @@ func (c *poster) record() posted {
 	return posted{oracle.Record{Source: c.name, Number: number}, "{" + head + "}"}
 }
 
-// post posts a request to one of the apis, and says whether it was acknowledged.
+// post posts a request to one of the apis, and reports whether it was acknowledged.
 func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
 	texts := make([]string, len(batch))
 	for i, r := range batch {
@@ -315,7 +315,7 @@ func (c cutter) Cut(lanes int) ([]flow.Chunk, error) {
 	return c.Request.Cut(flow.DefaultChunkBytes, lanes, nil)
 }
 
-// sleep waits and says whether ctx still stands.
+// sleep waits, and reports false when ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -12,7 +12,7 @@ import (
 	"sluice/pkg/broker"
 )
 
-// connection is the simulated JetStream as one process reaches it.
+// connection is one process's connection to the simulated JetStream.
 type connection struct {
 	*process
 	server *server
@@ -52,7 +52,7 @@ func (c *connection) in(name string) (*log, error) {
 }
 
 func (c *connection) Publish(ctx context.Context, msg *nats.Msg) (broker.Ack, error) {
-	sent := &nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: append([]byte(nil), msg.Data...)} // its buffer may have other content when it arrives
+	sent := &nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: append([]byte(nil), msg.Data...)} // a copy: the caller reuses its buffer
 	name := fmt.Sprintf("publish %s %d bytes", msg.Subject, len(msg.Data))
 	return ask(ctx, c, writing, name, func() (broker.Ack, error) { return c.server.publish(sent) })
 }
@@ -177,8 +177,8 @@ func (p *process) setConnected(is bool) {
 	}
 }
 
-// replica is what answers a read: the leader, or where the stream allows it a replica
-// that may be behind.
+// replica answers a read: the leader, or, where the stream allows it, a replica that may
+// be behind.
 func (c *connection) replica(l *log) *log {
 	if !l.cfg.AllowDirect || l.behind == nil || time.Now().After(l.behind.until) || c.driver.random.IntN(2) == 0 {
 		return l
@@ -198,7 +198,7 @@ func (c *connection) replica(l *log) *log {
 	return old
 }
 
-// readAhead is how many messages one answer brings.
+// readAhead is the number of messages per answer.
 const readAhead = 50
 
 // read is a Reading.
@@ -208,7 +208,7 @@ type read struct {
 	from            broker.From
 	of              *log // it ends when the server has another one
 	next            uint64
-	last            []uint64 // what is still to give of the last messages of subjects
+	last            []uint64 // sequences left to deliver of the last messages of subjects
 	behind, pending uint64   // where it began
 
 	number uint64
@@ -257,7 +257,7 @@ func (c *connection) Read(ctx context.Context, stream string, from broker.From) 
 
 func (r *read) Begun() (behind, pending uint64) { return r.behind, r.pending }
 
-// ready says whether there is a message to give.
+// ready reports whether a message can be delivered.
 func (r *read) ready() bool {
 	l := r.server.streams[r.stream]
 	if l != r.of {
@@ -275,7 +275,7 @@ func (r *read) ready() bool {
 	return false
 }
 
-// take takes the messages there are.
+// take delivers the available messages.
 func (r *read) take() (all []broker.Message, _ error) {
 	l := r.server.streams[r.stream]
 	if l != r.of {
@@ -350,7 +350,7 @@ func (r *read) Left(ctx context.Context) (pending, sent uint64, err error) {
 	return left[0], left[1], err
 }
 
-// left is how many messages it would still give.
+// left is the number of messages left to deliver.
 func (r *read) left() uint64 {
 	n := uint64(len(r.last))
 	l := r.of

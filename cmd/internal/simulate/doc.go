@@ -6,14 +6,14 @@
 //	            ingester ──┼─▶ calls ──▶ driver ───┤
 //	            leases   ──┘   (park)    (grants)  └─ simulated warehouse (tables.go)
 //
-// Every call at the seams parks (driver.go). One driver waits until nothing moves, sorts
-// the parked calls by process and call, decides by the seed how long each takes and what
-// goes wrong with it, and grants one at a time. So the order of events is the seed's, and
-// not the scheduler's.
+// Every call at the seams parks (driver.go). One driver waits until all goroutines are
+// idle, sorts the parked calls by process and call, decides by the seed the duration and
+// the fault of each, and grants one at a time. So the seed determines the order of events,
+// not the scheduler.
 //
-// A history (history.go) has programs (programs.go), clients (client.go) that write down
-// what was acknowledged, and events (events.go): processes die, stand still, and lose their
-// connection; lanes fill up and are purged; tokens are forgotten. At its end everything is
-// healed and drained, and the rows of the warehouse are compared with the clients' notes by
-// package oracle, which imports the standard library only.
+// A history (history.go) has programs (programs.go), clients (client.go) that note
+// acknowledged records, and events (events.go): processes die, pause, and lose their
+// connection; lanes fill up and are purged; tokens are forgotten. At its end all faults are
+// healed and the lanes drained, and package oracle, which imports only the standard
+// library, compares the rows of the warehouse with the clients' notes.
 package simulate

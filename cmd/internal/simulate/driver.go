@@ -22,12 +22,12 @@ type driver struct {
 	random *rand.Rand
 	began  time.Time
 	settle func()        // waits until nothing moves
-	rates  rates         // of what goes wrong
-	healed bool          // nothing goes wrong any more
+	rates  rates         // of faults
+	healed bool          // no more faults
 	days   time.Duration // that have passed: all clocks are ahead by them
-	events []event       // that are still to come, the next one first
+	events []event       // pending, the next one first
 	keep   bool          // keep the trace, and not only its sum
-	trace  []string      // of what was granted
+	trace  []string      // of granted calls
 	sum    uint64        // of the trace
 	grants int           // so far
 	rare   map[string]int
@@ -43,32 +43,32 @@ type event struct {
 	at   time.Time
 	name string
 	do   func()
-	sure bool // it happens also when nothing goes wrong any more
+	sure bool // also after healing
 }
 
-// rates are how often something goes wrong with a call, in thousandths.
+// rates are the fault rates of calls, in thousandths.
 type rates struct {
 	silent, lost, late, refused, slow int
 }
 
-// kind is what may go wrong with a call.
+// kind determines the possible faults of a call.
 type kind int
 
 const (
-	reading kind = iota // it changes nothing
-	writing             // it may take effect without an answer, and late
-	waiting             // for a message: it takes its time
+	reading kind = iota // no effect
+	writing             // may take effect without an answer, and late
+	waiting             // for a message, as long as it takes
 )
 
-// fate is what becomes of a call.
+// fate is the outcome of a call.
 type fate int
 
 const (
 	granted fate = iota
-	silent       // it does nothing, and gets no answer
-	lost         // it takes effect, and its answer is lost
-	late         // it takes effect long after its caller has given up
-	refused      // it is refused
+	silent       // no effect, no answer
+	lost         // takes effect, and its answer is lost
+	late         // takes effect long after its caller has given up
+	refused      // rejected
 )
 
 func (f fate) String() string {
@@ -131,8 +131,8 @@ func (p *process) do(ctx context.Context, c *call) (any, error) {
 	}
 }
 
-// clock is how far a clock is ahead of the bubble's: it is off by seconds or minutes, and
-// every third by up to ten days.
+// clock is the offset of a clock from the bubble's: seconds or minutes, and for every third
+// up to ten days.
 func (d *driver) clock() time.Duration {
 	off := time.Duration(d.random.IntN(600)-300) * time.Second
 	if d.random.IntN(3) == 0 {
@@ -142,7 +142,7 @@ func (d *driver) clock() time.Duration {
 	return epoch + off
 }
 
-// nudge tells the driver to look.
+// nudge wakes the driver.
 func (d *driver) nudge() {
 	select {
 	case d.wake <- struct{}{}:
@@ -150,7 +150,7 @@ func (d *driver) nudge() {
 	}
 }
 
-// run grants calls until over says so.
+// run grants calls until over returns true.
 func (d *driver) run(over func() bool) {
 	for {
 		if d.settle(); over() {
@@ -173,7 +173,7 @@ func (d *driver) run(over func() bool) {
 	}
 }
 
-// meet decides the fate of calls that are new, and forgets those that are over.
+// meet decides the fate of new calls, and removes finished ones.
 func (d *driver) meet(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,7 +181,7 @@ func (d *driver) meet(now time.Time) {
 		if c.done {
 			return true
 		}
-		// What was on its way may arrive, also after its sender is gone.
+		// A call in flight may arrive, even after its sender has died.
 		return c.deserted && (c.kind != writing || !c.met || c.fate == silent)
 	})
 	slices.SortStableFunc(d.parked, func(a, b *call) int {
@@ -227,7 +227,7 @@ func (d *driver) decide(c *call, now time.Time) (fate, time.Time) {
 	return granted, now.Add(took)
 }
 
-// next is the call to grant now: of those that are due one by the seed.
+// next is the call to grant now: one of those due, by the seed.
 func (d *driver) next(now time.Time) *call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -262,7 +262,7 @@ func (d *driver) grant(c *call) {
 	}
 }
 
-// what is what a call writes.
+// what describes the write of a call.
 func what(name string) string {
 	for _, w := range []struct{ has, is string }{
 		{"insert ", "insert"}, {".record ", "entry"}, {".move ", "move marker"}, {".change.", "change"}, {"$KV.flow_state.", "user"}, {"$KV.flow_lanes.changes", "checkpoint of changes"}, {"$KV.flow_lanes.lane", "lane state"},
@@ -275,7 +275,7 @@ func what(name string) string {
 	return "other"
 }
 
-// sleep lets time pass until something is due, or new.
+// sleep lets time pass until a call or an event is due, or new.
 func (d *driver) sleep(now time.Time) {
 	until := now.Add(time.Second)
 	if len(d.events) > 0 && d.events[0].at.Before(until) {
@@ -301,7 +301,7 @@ func (d *driver) plan(after time.Duration, name string, do func()) {
 	d.add(event{time.Now().Add(after), name, do, false})
 }
 
-// insist adds an event that happens also when nothing goes wrong any more.
+// insist adds an event that happens also after healing.
 func (d *driver) insist(after time.Duration, name string, do func()) {
 	d.add(event{time.Now().Add(after), name, do, true})
 }
@@ -341,11 +341,11 @@ type process struct {
 	name   string
 	calls  int
 	gone   bool
-	stands time.Time // it stands still until then
-	stalls time.Time // and what it publishes to lanes has no effect until then
+	stands time.Time // paused until then
+	stalls time.Time // its publishes to lanes have no effect until then
 
 	connected bool
-	sure      bool                 // nothing goes wrong with its calls
+	sure      bool                 // its calls have no faults
 	losses    map[*func()]struct{} // to be called when the connection is lost
 	random    *rand.Rand           // its random source; under its own lock
 	randoms   sync.Mutex
@@ -355,7 +355,7 @@ type process struct {
 
 func (p *process) still(now time.Time) bool { return now.Before(p.stands) }
 
-// until is when a call that is due may be granted.
+// until is when a due call may be granted.
 func (p *process) until(due time.Time) time.Time {
 	if due.Before(p.stands) {
 		return p.stands
@@ -373,8 +373,7 @@ func (p *process) uint64() uint64 {
 	return p.random.Uint64()
 }
 
-// kill ends a process: nothing it does from now on has an effect, but what is on its way
-// may arrive.
+// kill ends a process: later calls have no effect, but calls in flight may arrive.
 func (p *process) kill() {
 	p.mu.Lock()
 	p.gone = true
@@ -392,23 +391,23 @@ func (p *process) kill() {
 	p.cancel()
 }
 
-// Serve calls use with a simulated JetStream on which nothing goes wrong. It has to be
-// called in a bubble of testing/synctest; settle is synctest.Wait.
+// Serve calls use with a simulated JetStream without faults. It must be called in a bubble
+// of testing/synctest; settle is synctest.Wait.
 func Serve(settle func(), use func(broker.Broker)) {
 	serve(settle, func(p *process) { use(&connection{p, newServer(p.driver)}) })
 }
 
-// Tables is a warehouse, and what tests do to it.
+// Tables is a warehouse with the faults that tests inject.
 type Tables struct {
 	ingest.Tables
 	ingest.Index
-	Refuse   func(bool)    // the view of counters rejects rows, or does not any more
-	Expire   func()        // what is due is merged away; rows are kept for two days
+	Refuse   func(bool)    // whether the view of counters rejects rows
+	Expire   func()        // expired rows are merged away; rows are kept for two days
 	SetBack  func()        // it is empty again
 	Counters func() string // rows in counters
 }
 
-// ServeTables does with a simulated warehouse what Serve does with a simulated JetStream.
+// ServeTables is Serve for a simulated warehouse.
 func ServeTables(settle func(), use func(Tables)) {
 	serve(settle, func(p *process) {
 		w := newWarehouse(p.driver)

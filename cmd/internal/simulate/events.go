@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// disturb plans what goes wrong beside single calls.
+// disturb plans the faults beside those of single calls.
 func (h *history) disturb() {
 	random := h.driver.random
 	for range random.IntN(7) {
@@ -23,7 +23,7 @@ func (h *history) disturb() {
 	}
 }
 
-// disturbance is something that goes wrong with process i, or with a server.
+// disturbance is a fault of process i, or of a server.
 func (h *history) disturbance(which, i int, lasting time.Duration) (name string, do func()) {
 	switch which {
 	case 0, 1:
@@ -96,8 +96,8 @@ func (h *history) pause(p *process, lasting time.Duration) {
 	}
 }
 
-// forgetTokens has others insert so many parts that all tokens are forgotten. While an
-// insert is under way they cannot: half of the window is for that time.
+// forgetTokens makes other clients insert so many parts that all tokens are forgotten, but
+// not during an insert: half of the window covers that time.
 func (h *history) forgetTokens() {
 	if h.isInserting() {
 		h.plan(time.Second, "tokens are forgotten", h.forgetTokens)
@@ -111,13 +111,13 @@ func (h *history) forgetTokens() {
 	}
 }
 
-// isInserting says whether an insert is under way.
+// isInserting reports whether an insert is in flight.
 func (h *history) isInserting() bool {
 	return slices.ContainsFunc(h.parked, func(c *call) bool { return strings.HasPrefix(c.name, "insert ") && !c.done })
 }
 
-// stepClock sets the clock of the server. A step counts for 30 s of stream time at most,
-// which must be little of the window.
+// stepClock sets the clock of the server. A step counts as at most 30 s of stream time,
+// which must be a small part of the window.
 func (h *history) stepClock(lasting time.Duration) {
 	if h.window < 2*time.Minute {
 		return
@@ -176,7 +176,7 @@ func (h *history) cut(i int, lasting time.Duration) {
 	h.plan(lasting/4, "a connection is back", func() { p.setConnected(true) })
 }
 
-// fill makes all lanes full for a while.
+// fill fills all lanes for a while.
 func (h *history) fill(lasting time.Duration) {
 	h.setFull(true)
 	h.saw("lanes are full")

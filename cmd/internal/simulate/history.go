@@ -18,26 +18,26 @@ import (
 	"sluice/pkg/stream"
 )
 
-// Options say how a history is run.
+// Options of a history.
 type Options struct {
 	Seed  uint64
 	Trace bool         // keep the trace
 	Log   slog.Handler // of the programs; default none
 
-	// Canary loses a row on purpose, to see that it is noticed.
+	// Canary loses a row on purpose, to prove that the comparison finds it.
 	Canary bool
 }
 
-// Result is how a history went.
+// Result of a history.
 type Result struct {
 	Seed     uint64
-	Failures []string // promises that were not kept, empty when all were
-	Grants   int      // calls that were granted
+	Failures []string // broken promises, empty when all were kept
+	Grants   int      // granted calls
 	Virtual  time.Duration
 	Sum      uint64 // of the trace
 	Trace    []string
-	Rare     map[string]int // how often rare states were reached
-	Records  int            // that were posted
+	Rare     map[string]int // how often each rare state was reached
+	Records  int            // posted
 }
 
 // history is one run of everything.
@@ -60,7 +60,7 @@ type history struct {
 	posters   []*poster
 	patching  []*patcher
 	held      bool         // no ingester may start
-	pending   atomic.Int32 // set-backs that are under way
+	pending   atomic.Int32 // set-backs in progress
 	uncounted bool         // counters may differ from rows: lane states were set back
 	running   sync.WaitGroup
 
@@ -69,18 +69,18 @@ type history struct {
 	failures  []string
 }
 
-// epoch is what all clocks are ahead of the bubble's, which begins in 2000: records of a
+// epoch is the offset of all clocks from the bubble's, which begins in 2000: records of a
 // month before that would have no identity.
 const epoch = 26 * 365 * 24 * time.Hour
 
 // limits of a history, in virtual time.
 const (
 	busyTime  = 100 * time.Second
-	movesTime = 220 * time.Second // when sources are moved, which takes its time
+	movesTime = 220 * time.Second // of histories that move sources
 	drainTime = 15 * time.Minute
 )
 
-// Run runs the history of a seed. It has to be called in a bubble of testing/synctest;
+// Run runs the history of a seed. It must be called in a bubble of testing/synctest;
 // settle is synctest.Wait.
 func Run(o Options, settle func()) Result {
 	h := newHistory(o, settle)
@@ -119,7 +119,7 @@ func Run(o Options, settle func()) Result {
 	return Result{o.Seed, h.failures, h.grants, time.Since(h.began), h.sum, h.trace, h.rare, posted}
 }
 
-// maxGrants bounds what happens before a history heals.
+// maxGrants bounds the grants before a history heals.
 const maxGrants = 6000
 
 func newHistory(o Options, settle func()) *history {
@@ -189,7 +189,7 @@ func (h *history) clients(ctx context.Context) *sync.WaitGroup {
 	return &all
 }
 
-// heal ends everything that goes wrong.
+// heal ends all faults.
 func (h *history) heal() {
 	h.note("heal")
 	h.healed = true
@@ -214,7 +214,7 @@ func (h *history) heal() {
 	}
 	for i, g := range h.ingesters {
 		if g == nil {
-			h.startIngester(i) // when the operator lets it
+			h.startIngester(i) // unless the operator holds it
 		} else {
 			g.revive()
 		}
@@ -229,11 +229,11 @@ func (p *process) revive() {
 	}
 }
 
-// isDrained says whether all that the lanes hold is stored.
+// isDrained reports whether all messages of the lanes are stored.
 func (h *history) isDrained() bool {
 	for _, c := range h.parked {
 		if c.kind == writing && !c.done {
-			return false // it may land yet
+			return false // it may still land
 		}
 	}
 	for lane := range h.lanes {
@@ -244,7 +244,7 @@ func (h *history) isDrained() bool {
 	return h.areApplied()
 }
 
-// state is the state of a lane as it is written.
+// state is the lane state as written.
 func (h *history) state(lane int) flow.LaneState { return h.stateAt("lane." + strconv.Itoa(lane)) }
 
 func (h *history) stateAt(key string) (state flow.LaneState) {
@@ -255,7 +255,7 @@ func (h *history) stateAt(key string) (state flow.LaneState) {
 	return state
 }
 
-// standing says how far lanes are, for people.
+// standing describes the checkpoints of lanes, for a failure.
 func (h *history) standing() string {
 	var text []string
 	for lane := range h.lanes {
@@ -270,8 +270,8 @@ func (h *history) standing() string {
 	return strings.Join(text, "; ")
 }
 
-// planDays plans that days pass, and that rows expire. Each step of the clocks counts for
-// 30 s of stream time, and all of them must be little of the window.
+// planDays plans that days pass, and that rows expire. Each step of the clocks counts as
+// 30 s of stream time, and all together must be a small part of the window.
 func (h *history) planDays() {
 	if h.window < 10*time.Minute {
 		return
@@ -286,8 +286,8 @@ func (h *history) planDays() {
 	}
 }
 
-// passDays lets days pass: machines that run ingesters were off. Not while an insert is
-// under way: its connection would not last so long.
+// passDays lets days pass, as if the ingesters' machines were off. Not during an insert:
+// its connection would not last so long.
 func (h *history) passDays(days int) {
 	if h.isInserting() {
 		h.plan(time.Second, "days pass", func() { h.passDays(days) })
@@ -300,7 +300,7 @@ func (h *history) passDays(days int) {
 	h.saw("days pass")
 }
 
-// expire lets rows expire that are due.
+// expire merges expired rows away.
 func (h *history) expire() {
 	gone, early := h.warehouse.expire()
 	if len(early) > 0 {
@@ -350,7 +350,7 @@ func letter(m *message) (oracle.Record, error) {
 	return oracle.Record{Source: m.header["Sluice-Source"][0], Number: r.Key}, err
 }
 
-// count counts the rare states that the lane states tell of.
+// count counts the rare states visible in the lane states.
 func (h *history) count() {
 	for lane := range h.lanes {
 		state := h.state(lane)
@@ -369,8 +369,7 @@ func (h *history) count() {
 	}
 }
 
-// RareStates are what a long run must reach: one that does not proves less than it seems
-// to.
+// RareStates must be reached by a long run, or it proves less than it seems to.
 var RareStates = []string{
 	"a clock is off by days", "a connection is lost", "a lane halts whose tables were set back", "a lane is reset", "a lane that was purged", "a lane that was set back halts", "a process stands still", "a row expires", "a row of an open claim expires", "a source is moved: done", "a source is moved: given up",
 	"an api cannot publish", "an api dies", "an engine numbers anew", "an ingester dies", "an ingester stops", "answered as a repeat",
@@ -382,7 +381,7 @@ var RareStates = []string{
 	"tokens of an open claim are forgotten", "view rejects", "views miss an insert", "void entry",
 }
 
-// places says where rows came in that are stored twice, for people.
+// places lists the places of rows that are stored twice, for a failure.
 func (h *history) places() (text string) {
 	seen, said := map[oracle.Record]row{}, 0
 	for _, r := range h.warehouse.rows[records] {
@@ -396,7 +395,7 @@ func (h *history) places() (text string) {
 	return text
 }
 
-// inDoubt says whether a lane names days for a recount.
+// inDoubt reports whether a lane state lists days for a recount.
 func (h *history) inDoubt() bool {
 	for lane := range h.lanes {
 		if len(h.state(lane).Recount) > 0 {
@@ -406,7 +405,7 @@ func (h *history) inDoubt() bool {
 	return false
 }
 
-// end stops everything, and waits until it has ended.
+// end stops everything and waits for it.
 func (h *history) end(clients chan struct{}) {
 	ended := make(chan struct{})
 	for _, a := range h.apis {
@@ -428,7 +427,7 @@ func (h *history) end(clients chan struct{}) {
 	}
 }
 
-// fail notes what went wrong.
+// fail notes a broken promise.
 func (h *history) fail(format string, args ...any) {
 	h.notesLock.Lock()
 	defer h.notesLock.Unlock()

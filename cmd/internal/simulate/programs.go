@@ -16,7 +16,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// program is what both kinds of programs have.
+// program is the common part of api and ingester.
 type program struct {
 	*process
 	ctx    context.Context
@@ -45,7 +45,7 @@ func (h *history) start(name string, run func(context.Context, *program) error) 
 	return g
 }
 
-// duplicateWindow is how long a lane knows the ids of messages.
+// duplicateWindow is how long a lane keeps the ids of messages.
 const duplicateWindow = 45 * time.Second
 
 // api is one.
@@ -80,7 +80,7 @@ type ingester struct {
 	real atomic.Pointer[ingest.Ingester]
 }
 
-// wiring is what cmd/internal/run makes of these.
+// wiring wires an ingester as cmd/internal/run does.
 type wiring struct{ *stream.Stream }
 
 func (w wiring) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {

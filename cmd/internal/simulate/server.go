@@ -33,19 +33,19 @@ type log struct {
 	bytes    uint64
 	messages map[uint64]*message
 	subjects map[string]uint64 // the last message of each
-	ids      map[string]taken  // of messages, as long as the duplicate window, purged or not
+	ids      map[string]taken  // of messages within the duplicate window, purged or not
 
-	full   bool       // it takes nothing more
-	behind *following // a replica that answers reads when they may be asked of one
+	full   bool       // rejects messages
+	behind *following // a replica, for reads that a replica may answer
 }
 
-// taken is when a message was taken.
+// taken is the sequence and the time of a message.
 type taken struct {
 	seq uint64
 	at  time.Time
 }
 
-// following is a replica of a log that has fallen behind: it ends there until then.
+// following is a replica that is behind until a time: it ends at a sequence.
 type following struct {
 	last  uint64
 	until time.Time
@@ -64,10 +64,9 @@ func refusal(code jetstream.ErrorCode, text string) error {
 	return &jetstream.APIError{Code: 400, ErrorCode: code, Description: text}
 }
 
-// errNotLeader is what a server answers that does not lead the stream.
+// errNotLeader is the answer of a server that is not the stream's leader.
 func errNotLeader() error { return refusal(10009, "JetStream cluster not leader") }
 
-// create makes a stream.
 func (s *server) create(cfg jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	if l := s.streams[cfg.Name]; l != nil {
 		return nil, jetstream.ErrStreamNameAlreadyInUse
@@ -80,7 +79,7 @@ func (s *server) create(cfg jetstream.StreamConfig) (*jetstream.StreamInfo, erro
 	return s.info(l, ""), nil
 }
 
-// of is the stream that has a subject.
+// of is the stream of a subject.
 func (s *server) of(subject string) *log {
 	for _, name := range slices.Sorted(maps.Keys(s.streams)) {
 		for _, filter := range s.streams[name].cfg.Subjects {
@@ -92,7 +91,7 @@ func (s *server) of(subject string) *log {
 	return nil
 }
 
-// fits says whether a subject fits a filter with wildcards.
+// fits reports whether a subject matches a filter with wildcards.
 func fits(subject, filter string) bool {
 	if subject == filter {
 		return true
@@ -109,7 +108,7 @@ func fits(subject, filter string) bool {
 	return len(names) == len(wants)
 }
 
-// overlap says whether a subject may fit both filters.
+// overlap reports whether a subject can match both filters.
 func overlap(a, b string) bool {
 	names, wants := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(names), len(wants)) {
@@ -123,7 +122,7 @@ func overlap(a, b string) bool {
 	return len(names) == len(wants)
 }
 
-// publish takes a message.
+// publish appends a message.
 func (s *server) publish(msg *nats.Msg) (broker.Ack, error) {
 	l := s.of(msg.Subject)
 	if l == nil {
@@ -166,7 +165,6 @@ func (s *server) publish(msg *nats.Msg) (broker.Ack, error) {
 	return broker.Ack{Stream: l.cfg.Name, Sequence: l.last}, nil
 }
 
-// remove removes one message.
 func (l *log) remove(seq uint64) {
 	m := l.messages[seq]
 	if m == nil {
@@ -188,7 +186,7 @@ func (l *log) remove(seq uint64) {
 	}
 }
 
-// expire drops what is too old: messages of a stream with an age, and ids.
+// expire drops expired messages of a stream with a maximum age, and expired ids.
 func (s *server) expire(l *log) {
 	now := s.now()
 	if l.cfg.MaxAge > 0 {
@@ -257,7 +255,7 @@ func (l *log) purge(subject string, before uint64) {
 	}
 }
 
-// copy is a log with all it holds, as a backup has it.
+// copy is a copy of a log, for a backup.
 func (l *log) copy() *log {
 	c := *l
 	c.messages, c.subjects, c.ids = maps.Clone(l.messages), maps.Clone(l.subjects), maps.Clone(l.ids)

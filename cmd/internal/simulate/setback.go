@@ -14,7 +14,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// image is everything that servers keep, as it was at one moment.
+// image is a snapshot of all data of the servers.
 type image struct {
 	at      time.Time
 	streams map[string]*log
@@ -59,7 +59,7 @@ var scopes = []scope{
 	{"the warehouse", only(), true},
 }
 
-// setBack is one that is planned, or under way.
+// setBack is one that is planned, or in progress.
 type setBack struct {
 	*history
 	scope
@@ -67,11 +67,11 @@ type setBack struct {
 	alive bool // ingesters run meanwhile
 
 	ends    map[int]uint64 // the last unchanged message of each lane
-	lost    []row          // rows that are gone, of messages that are not
+	lost    []row          // lost rows of retained messages
 	rebuilt bool
 }
 
-// planSetBack plans that something is set back to what it was a while before.
+// planSetBack plans a restore of some data from an earlier image.
 func (h *history) planSetBack() {
 	random := h.driver.random
 	s := &setBack{history: h, scope: scopes[random.IntN(len(scopes))], alive: random.IntN(3) == 0}
@@ -95,8 +95,8 @@ func (s *setBack) take(since time.Duration) {
 	s.plan(since, "an image is brought back", s.begin)
 }
 
-// resets says whether lanes or what they rest on are set back, so that an operator has to
-// reset them.
+// resets reports whether lanes or lane states are set back, so that an operator must reset
+// the lanes.
 func (s *setBack) resets() bool {
 	return s.streams(stream.LaneName(0)) || s.streams("KV_"+stream.LaneBucket)
 }
@@ -114,7 +114,7 @@ func (s *setBack) begin() {
 	s.replace()
 }
 
-// replace brings the image back.
+// replace restores the image.
 func (s *setBack) replace() {
 	s.saw("set back: " + s.name)
 	if s.driver.random.IntN(2) == 0 {
@@ -167,8 +167,8 @@ func (s *setBack) replace() {
 	}
 }
 
-// watched is how many seconds the operator looks whether a lane has halted: an insert may
-// be under way for a minute.
+// watched is how many seconds the operator waits for a lane to halt: an insert may take a
+// minute.
 const watched = 150
 
 // watch does what a lane that has halted for it names: rebuild, or reset. What a lane has
@@ -181,7 +181,7 @@ func (s *setBack) watch(seconds int) {
 		s.saw("a lane halts whose tables were set back")
 		s.holdIngesters()
 		s.whenStored(s.rebuild)
-	case len(behind) > 0: // the log does not hold it any more
+	case len(behind) > 0: // the message is purged
 		s.saw("a lane is reset that lacks rows for good")
 		for _, lane := range behind {
 			s.ends[lane] = s.server.streams[stream.LaneName(lane)].last
@@ -192,7 +192,7 @@ func (s *setBack) watch(seconds int) {
 		s.saw("a lane that was set back halts")
 		s.holdIngesters()
 		s.whenStored(func() { s.reset(halted...) })
-	case seconds == watched && s.rows && !s.resets() && !s.rebuilt: // no lane has had a block since
+	case seconds == watched && s.rows && !s.resets() && !s.rebuilt: // no lane had a block since
 		s.holdIngesters()
 		s.whenStored(s.rebuild)
 	case seconds == watched:
@@ -242,8 +242,7 @@ func (s *setBack) rebuild() {
 	s.watch(0)
 }
 
-// halted are the lanes of which an ingester says that they are halted, and one of some
-// texts.
+// halted are the lanes that an ingester reports as halted with one of some texts.
 func (s *setBack) halted(texts ...string) (lanes []int) {
 	for _, g := range s.ingesters {
 		if g == nil || g.real.Load() == nil {
@@ -267,8 +266,7 @@ func (s *setBack) halted(texts ...string) (lanes []int) {
 	return lanes
 }
 
-// whenStored does something once ClickHouse has ended what ingesters have sent that are
-// gone.
+// whenStored calls do once ClickHouse has finished the inserts of dead ingesters.
 func (s *setBack) whenStored(do func()) {
 	if s.inserting() {
 		s.insist(time.Second, "an insert is under way", func() { s.whenStored(do) })
@@ -277,7 +275,7 @@ func (s *setBack) whenStored(do func()) {
 	do()
 }
 
-// reset resets lanes, as docs/runbooks/lanes.md says, and watches, or lets ingesters run.
+// reset resets lanes by docs/runbooks/lanes.md, and watches, or releases the ingesters.
 func (s *setBack) reset(lanes ...int) {
 	slices.Sort(lanes)
 	s.operator("operator", func(ctx context.Context, g *program) error {
@@ -309,7 +307,7 @@ func (s *setBack) reset(lanes ...int) {
 			s.insist(0, "lanes are reset", func() {
 				s.saw("a lane is reset")
 				s.release()
-				if s.alive || s.rebuilt { // another lane may halt yet
+				if s.alive || s.rebuilt { // another lane may still halt
 					s.watch(0)
 				} else {
 					s.resend()
@@ -321,8 +319,7 @@ func (s *setBack) reset(lanes ...int) {
 	})
 }
 
-// resend lets clients send again what they have sent since the image, or everything when
-// rows are gone.
+// resend makes clients resend the requests since the image, or all when rows are lost.
 func (s *setBack) resend() {
 	since := s.image.at
 	if s.rows {
@@ -336,7 +333,7 @@ func (s *setBack) resend() {
 	s.pending.Add(-1)
 }
 
-// release lets ingesters run.
+// release lets ingesters start.
 func (s *setBack) release() {
 	s.held = false
 	for i := range s.ingesters {
@@ -344,7 +341,7 @@ func (s *setBack) release() {
 	}
 }
 
-// holdIngesters kills ingesters, and lets none start.
+// holdIngesters kills all ingesters, and prevents starts until release.
 func (h *history) holdIngesters() {
 	h.held = true
 	for i, g := range h.ingesters {
@@ -355,14 +352,14 @@ func (h *history) holdIngesters() {
 	}
 }
 
-// inserting says whether an insert of a process that is gone may still land.
+// inserting reports whether an insert of a dead process may still land.
 func (h *history) inserting() bool {
 	return slices.ContainsFunc(h.parked, func(c *call) bool {
 		return !c.done && c.deserted && c.fate != silent && strings.HasPrefix(c.name, "insert ")
 	})
 }
 
-// discard lets calls that are on their way to a server end with it.
+// discard drops calls in flight to a stopped server.
 func (h *history) discard(prefix string) {
 	for _, c := range h.parked {
 		if !c.done && c.kind == writing && strings.HasPrefix(c.name, "insert ") == (prefix != "") {
@@ -371,7 +368,7 @@ func (h *history) discard(prefix string) {
 	}
 }
 
-// restartServer ends every connection to JetStream, and what is on its way.
+// restartServer ends every connection to JetStream with its calls in flight.
 func (h *history) restartServer() {
 	h.discard("")
 	for i := range h.apis {
@@ -385,7 +382,7 @@ func (h *history) restartServer() {
 	}
 }
 
-// rememberIDs makes the ids of a log that a server has opened: those of messages it holds.
+// rememberIDs rebuilds the ids of a log at a server's start, from its messages.
 func (s *server) rememberIDs(l *log) {
 	l.ids = map[string]taken{}
 	for seq, m := range l.messages {

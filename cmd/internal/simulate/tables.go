@@ -22,18 +22,18 @@ type warehouse struct {
 	skew    time.Duration  // of its clock
 	down    bool           // no connection can be made
 	refuses bool           // the view of counters rejects every insert
-	short   bool           // of memory: it takes few rows at once
-	canary  bool           // it loses one row
+	short   bool           // of memory: it rejects large inserts
+	canary  bool           // loses one row
 
 	tables
 	owner map[string]string // who inserted a token first
 }
 
-// tables are what a warehouse keeps.
+// tables are the stored data of a warehouse.
 type tables struct {
 	rows   [views][]row // of each table
 	tokens [views]map[string]arrival
-	parts  uint64    // that were inserted so far
+	parts  uint64    // inserted so far
 	counts []partsAt // how many at which time
 }
 
@@ -53,10 +53,10 @@ const (
 	views
 )
 
-// fewRows is what a warehouse takes at once that is short of memory.
+// fewRows is the maximum of an insert into a warehouse that is short of memory.
 const fewRows = 3
 
-// window is how many parts a table remembers the tokens of.
+// window is the deduplication window of a table, in parts.
 const window = 100_000
 
 type arrival struct{ part uint64 }
@@ -90,13 +90,13 @@ func (w *warehouse) now() time.Time { return time.Now().Add(w.skew + *w.days) }
 // keptDays is how many days rows are kept.
 const keptDays = 2
 
-// due is the last stored day that is due so long from now.
+// due is the last expired stored day, at this time from now.
 func (w *warehouse) due(in time.Duration) string {
 	return flow.UTCDay(w.now().Add(in).AddDate(0, 0, -keptDays-1).UnixMilli())
 }
 
-// expire merges away what is due, and returns the records that are gone, and those that
-// were not kept as long as they should be: a claim may wait for an hour.
+// expire merges expired rows away. It returns their records, and those that were not kept
+// long enough: a claim may wait for an hour.
 func (w *warehouse) expire() (gone, early []row) {
 	due := w.due(0)
 	for _, table := range []int{records, counters} {
@@ -116,7 +116,7 @@ func (w *warehouse) expire() (gone, early []row) {
 	return gone, early
 }
 
-// client is the warehouse as one process reaches it.
+// client is one process's connection to the warehouse.
 type client struct {
 	*process
 	*warehouse
@@ -135,7 +135,7 @@ var (
 // rejected is a key that the tables reject.
 func rejected(key int64) bool { return key%1000 == 777 }
 
-// question asks something of the tables.
+// question queries the tables.
 func question[T any](ctx context.Context, c client, name string, apply func() T) (none T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -159,7 +159,7 @@ func question[T any](ctx context.Context, c client, name string, apply func() T)
 
 // Insert: see ingest.Tables.
 func (c client) Insert(ctx context.Context, b record.Block) error {
-	sent := rowsOf(b) // it may arrive when the columns hold another block
+	sent := rowsOf(b) // a copy: the caller reuses the columns
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	_, err := c.do(ctx, &call{
@@ -219,13 +219,13 @@ func (w *warehouse) insert(p *process, token string, sent []row) error {
 	return nil
 }
 
-// inMonth is a token as a table remembers it: within the month of a row.
+// inMonth is a token in the deduplication window of a partition, the month of a row.
 func inMonth(token string, r row) string {
 	return token + time.UnixMilli(r.TS).UTC().Format(" 2006-01")
 }
 
-// arrive puts rows into a table, those of each month unless it remembers the token there.
-// The table of sources has no months.
+// arrive inserts rows into a table, those of each month unless its deduplication window has
+// the token. The table of sources has no months.
 func (w *warehouse) arrive(table int, token string, sent []row) {
 	if table == sources && len(sent) > 0 {
 		w.arriveInMonth(table, token, sent)
@@ -255,7 +255,7 @@ func (w *warehouse) arriveInMonth(table int, token string, sent []row) {
 	}
 }
 
-// age makes as many parts as others would have inserted.
+// age adds parts as if other clients had inserted them.
 func (w *warehouse) age(parts uint64) {
 	w.parts += parts
 	w.counts = append(w.counts, partsAt{w.now(), w.parts})
@@ -277,7 +277,7 @@ func rowsOf(b record.Block) (all []row) {
 	return all
 }
 
-// day is the day of its source that a row counts for.
+// day is the key of a row's mark: source, partition, day.
 func (r row) day() flow.SourceDay {
 	d := flow.SourceDay{Source: r.Source, Partition: r.PartitionID, Day: flow.Day(r.TS)}
 	if r.Content != "" {
@@ -286,7 +286,7 @@ func (r row) day() flow.SourceDay {
 	return d
 }
 
-// mark is how far the day is known to reach by this row.
+// mark is the row's position, a candidate for the day's maximum.
 func (r row) mark() int64 {
 	if r.Content != "" {
 		return r.TS
@@ -294,7 +294,7 @@ func (r row) mark() int64 {
 	return r.Position
 }
 
-// at is where a row came in.
+// at is the place of a row.
 type at struct {
 	lane        int
 	incarnation uint64
@@ -349,7 +349,7 @@ func (c client) Refold(ctx context.Context, b record.Block) error {
 	return err
 }
 
-// expiry is how an ingester learns which rows may have expired.
+// expiry implements ingest.Expiry.
 type expiry struct {
 	client
 	stream *stream.Stream
@@ -370,7 +370,7 @@ func (c client) Clock(ctx context.Context) (time.Time, error) {
 	return question(ctx, c, "clock", c.warehouse.now)
 }
 
-// Known: see ingest.Index. It returns more than it is asked for, as the real one does.
+// Known: see ingest.Index. Like the real one it returns more rows than asked for.
 func (c client) Known(ctx context.Context, columns *record.Columns, rows []int, found func(*flow.Identity)) error {
 	days := map[int64]bool{}
 	for _, i := range rows {
