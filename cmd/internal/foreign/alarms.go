@@ -27,13 +27,13 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// alarms is the fault run: a trickle into sluice up, a fault every two minutes, and the
-// rules of deploy/prometheus as they are, evaluated by Prometheus and delivered by
-// Alertmanager. Each fault has to raise its alert, and nothing else may fire. What
-// Prometheus recorded becomes the tests of the rules that fired.
+// alarms is the fault run: a low load on sluice up, a fault every two minutes, and the
+// unmodified rules of deploy/prometheus, evaluated by Prometheus and delivered by
+// Alertmanager. Each fault must raise its alert, and no other alert may fire. The recorded
+// series become unit tests of the rules that fired.
 //
-// At a pace of 4 a quarter of an hour stands for an hour: every duration of the rules and
-// of the faults is a fourth, and what was recorded is stretched again.
+// At a pace of 4 an hour takes a quarter of an hour: every duration of rules and faults is
+// divided by 4, and recorded series are stretched accordingly.
 type alarms struct {
 	watched
 	pace         float64
@@ -46,24 +46,24 @@ type alarms struct {
 	fired     []firing
 }
 
-// firing is a time in which an alert fired.
+// firing is a period in which an alert fired.
 type firing struct {
 	alert      string
 	begin, end time.Time // end: zero while it fires
 }
 
-// fault is what is done to sluice up.
+// fault is a fault of sluice up.
 type fault struct {
 	name string
-	must []string // alerts that it has to raise
-	may  []string // what follows from it where it takes long: late records and answers
+	must []string // alerts that it must raise
+	may  []string // alerts that follow from a long fault: late records and answers
 	do   func(a *alarms, ctx context.Context) error
 }
 
-// late are the alerts that say that records or answers came late, or not at all.
+// late are the alerts for late or missing records or answers.
 var late = []string{"FreshnessBurnsFast", "AckBurnsFast", "LagOld", "ApiErrors", "NotReady", "SluiceDown", "LaneWithoutOwner", "EngineDied"}
 
-// faults are carried out one after the other, again and again; the last one first, and once.
+// faults are carried out in turn, repeatedly; the last one first, and only once.
 var faults = []fault{
 	{"kill the engine", []string{"EngineDied"}, late, func(a *alarms, _ context.Context) error { return a.d.SignalEngine(syscall.SIGKILL) }},
 	{"freeze the engine for 90 s", []string{"NotReady"}, late, func(a *alarms, ctx context.Context) error {
@@ -83,13 +83,13 @@ var faults = []fault{
 			select {
 			case <-held:
 				return a.resize(diskSize)
-			case <-time.After(200 * time.Millisecond): // what is deleted meanwhile makes no room
+			case <-time.After(200 * time.Millisecond): // deletions meanwhile must not free space
 			}
 		}
 	}},
 	{"a client without a good token", []string{"ClientRejected"}, nil, func(a *alarms, ctx context.Context) error {
 		for range 60 {
-			_, _ = a.post(ctx, a.d.URL+"/flow/flowRecord/batch", "no-token", "[]") // it is refused
+			_, _ = a.post(ctx, a.d.URL+"/flow/flowRecord/batch", "no-token", "[]") // rejected
 			a.sleep(ctx, 1500*time.Millisecond)
 		}
 		return nil
@@ -110,22 +110,22 @@ var faults = []fault{
 	}},
 }
 
-// diskSize is that of the disk of the run, in memory.
+// diskSize is the size of the run's disk, in memory.
 const diskSize = "24g"
 
-// quiet is the source that posts every minute for an hour, and then no more.
+// quiet is a source that posts every minute for an hour, and then stops.
 const quiet = "quiet"
 
 func (a *alarms) data() string { return filepath.Join(a.d.Dir, "data") }
 
-// fill leaves no room beyond what is used now.
+// fill shrinks the disk to its used size.
 func (a *alarms) fill() error {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(a.data(), &stat); err != nil {
 		return err
 	}
 	err := a.resize(fmt.Sprint((stat.Blocks-stat.Bfree)*uint64(stat.Bsize) + 64<<10))
-	if errors.Is(err, syscall.EINVAL) { // it has written more meanwhile
+	if errors.Is(err, syscall.EINVAL) { // more was written meanwhile
 		return nil
 	}
 	return err
@@ -135,7 +135,7 @@ func (a *alarms) resize(size string) error {
 	return syscall.Mount("", a.data(), "", syscall.MS_REMOUNT, "size="+size)
 }
 
-// junk is a bulk of so many documents that are no records, each of its own.
+// junk is a bulk of n distinct documents that are not records.
 func (a *alarms) junk(n int) string {
 	var bulk strings.Builder
 	for i := range n {
@@ -144,13 +144,13 @@ func (a *alarms) junk(n int) string {
 	return bulk.String()
 }
 
-// hold leaves a fault for 90 s, and for what sluice up takes to notice at any pace.
+// hold keeps a fault for 90 s, plus the time until sluice up detects it at any pace.
 func (a *alarms) hold(ctx context.Context) {
 	a.sleep(ctx, 90*time.Second)
 	time.Sleep(8 * time.Second)
 }
 
-// sleep waits for so long at the pace of the run.
+// sleep waits for d at the pace of the run.
 func (a *alarms) sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -189,7 +189,7 @@ func (a *alarms) post(ctx context.Context, to, token, body string) (int, error) 
 }
 
 // trickle posts five records a second, and one a minute for the quiet source until it
-// falls silent. A record that is refused is posted again, as an exporter does.
+// stops. A rejected record is posted again, as by an exporter.
 func (a *alarms) trickle(ctx context.Context, token string, silent time.Time) error {
 	next := time.Now()
 	for n := 0; ctx.Err() == nil; n++ {
@@ -209,7 +209,7 @@ func (a *alarms) trickle(ctx context.Context, token string, silent time.Time) er
 	return nil
 }
 
-// webhook takes what Alertmanager delivers.
+// webhook receives the notifications of Alertmanager.
 func (a *alarms) webhook(_ http.ResponseWriter, r *http.Request) {
 	var message struct {
 		Alerts []struct {
@@ -278,7 +278,7 @@ func (a *alarms) start(ctx context.Context, dir string) (stop func() error, err 
 			return stop, err
 		}
 	}
-	// Debian's Alertmanager reads a template below /usr/share: it gets that of its package.
+	// Debian's Alertmanager reads a template below /usr/share: use that of its package.
 	share := filepath.Join(filepath.Dir(filepath.Dir(a.alertmanager)), "share")
 	for _, p := range []*programtest.Process{
 		programtest.New(dir, "alertmanager", "unshare", "--mount", "sh", "-c", `mount --bind "$0" /usr/share && exec "$@"`, share, a.alertmanager, "--config.file", filepath.Join(dir, "alertmanager.yml"), "--storage.path", filepath.Join(dir, "alerts"),
@@ -349,7 +349,7 @@ func (a *alarms) wait(ctx context.Context, at time.Time) {
 	}
 }
 
-// follow notes when each alert begins and ends to fire.
+// follow notes when each alert starts and stops firing.
 func (a *alarms) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if now, err := a.firing(ctx); err == nil {
@@ -377,8 +377,8 @@ type carried struct {
 	at time.Time
 }
 
-// judge prints the alerts beside the faults, and says which is missing and which has no
-// fault. An alert is of the last fault that may raise it. Under the lock.
+// judge prints the alerts of each fault, missing alerts, and alerts without a fault. An
+// alert belongs to the last fault that may raise it. It needs the lock.
 func (a *alarms) judge(done []carried) error {
 	var wrong []error
 	raised := make([][]firing, len(done))
