@@ -221,7 +221,7 @@ func testQuery(t *testing.T, w *world) {
 		"SELECT number AS a, number * 2 AS b FROM numbers(5)":                                                                  {"!<figure"}, // nothing that a line or a bar would be of
 		"SELECT {from:DateTime} + 1 AS next": {`title="2026-01-02T03:04:06.000Z"`},
 	} {
-		res, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}, "param_from": {"2026-01-02T04:04:05+01:00"}})
+		_, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}, "param_from": {"2026-01-02T04:04:05+01:00"}})
 		for _, text := range says {
 			if not := strings.HasPrefix(text, "!"); not == strings.Contains(body, strings.TrimPrefix(text, "!")) {
 				t.Errorf("%s: %s\n%s", sql, text, body[strings.Index(body, "<form id"):])
