@@ -22,9 +22,6 @@ const renewAfter = time.Hour
 // It is not known which stored day the views have received a row with, so the days are
 // named for a recount.
 func (s *session) renewed(ctx context.Context, b *block, c flow.Claim) (flow.Claim, error) {
-	if s.isFresh() {
-		return c, nil
-	}
 	clock, err := s.deps.Tables.Clock(ctx)
 	if err != nil || clock.Sub(time.UnixMilli(c.StoredAt)) <= renewAfter {
 		return c, err
@@ -123,11 +120,8 @@ const safeParts = 50_000
 const rememberedFor = time.Minute
 
 // isRemembered says whether the tables still know the tokens of the claim, in case
-// they were inserted. Of a claim that was just made it is not asked.
+// they were inserted.
 func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (bool, error) {
-	if s.isFresh() {
-		return true, nil
-	}
 	now := s.cfg.Now()
 	_, parts, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns}, time.UnixMilli(c.ClaimedAt))
 	if err != nil {

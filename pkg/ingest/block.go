@@ -3,11 +3,9 @@ package ingest
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -113,85 +111,16 @@ func (b *block) moved() []flow.Move {
 	return b.moves[own:]
 }
 
-// add adds a message to the end of the block, which is of one incarnation. It never
-// fails: what cannot be decoded is dead-lettered. Of a void request nothing is kept.
-func (b *block) add(e *flow.Entry, incarnation uint64, isVoid func(place int, m *flow.Message) bool) {
-	if b.empty() {
-		b.first = e.Seq
-	}
-	for _, raw := range [...][]byte{e.Table, e.Body} {
-		var size [8]byte
-		binary.LittleEndian.PutUint64(size[:], uint64(len(raw)))
-		_, _ = b.hash.Write(size[:])
-		_, _ = b.hash.Write(raw)
-	}
-	for i := range e.Messages {
-		m := &e.Messages[i]
-		b.places++
-		if isVoid(b.places-1, m) {
-			b.voids = flow.AddRow(b.voids, b.places-1)
-			b.totals.Read += uint64(m.Records)
-			b.totals.Void += uint64(m.Records)
-			continue
-		}
-		m.Incarnation = incarnation
-		if e.Err != nil {
-			b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: record.CodeBadEntry, Reason: e.Err.Error(), Raw: e.Body})
-			continue
-		}
-		b.addMessage(e, m)
-	}
-}
-
-func (b *block) addMessage(e *flow.Entry, m *flow.Message) {
-	before := b.columns.Rows()
-	switch kind(m.Topic) {
-	case kindRecords:
-		b.decode(*m)
-	case kindChange:
-		b.changes = append(b.changes, *m)
-		b.extra += len(m.Body)
-	case kindMove:
-		b.moves = append(b.moves, flow.Move{Source: m.Source, Revision: m.Revision, Seq: m.Seq})
-	case kindTick: // stream time went on
-	default:
-		b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
-	}
-	n := b.columns.Rows() - before
-	if n > 0 {
-		for _, row := range b.forget.Rows(m, &b.columns, before) {
-			b.skipped = flow.AddRow(b.skipped, row)
-		}
-		b.totals.Read += uint64(n)
-		b.arrivals = append(b.arrivals, arrival{m.Received, n, m.TraceParent})
-		b.countMonths(b.columns.TS[before:])
-	}
-	if r, ok := dedup.RequestOf(e, m, b.end, before, n); ok {
-		b.requests = append(b.requests, r)
-		b.extra += requestBytes
-	}
-}
-
-// requestBytes is what a request of the block takes.
-const requestBytes = 200
-
-// countMonths counts rows of these times. Neighbours are mostly of one month.
-func (b *block) countMonths(times []int64) {
-	at := len(b.months) - 1
-	for _, ms := range times {
-		if at < 0 || ms < b.months[at].from || ms >= b.months[at].to {
-			at = slices.IndexFunc(b.months, func(m month) bool { return m.from <= ms && ms < m.to })
-		}
-		if at < 0 {
-			y, m, _ := time.UnixMilli(ms).UTC().Date()
-			at = len(b.months)
-			b.months = append(b.months, month{
-				number: flow.Month(ms),
-				from:   time.Date(y, m, 1, 0, 0, 0, 0, time.UTC).UnixMilli(), to: time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC).UnixMilli(),
-			})
-		}
-		b.months[at].rows++
-	}
+// decided is the claim of the block, without its times and pieces, when the rows at
+// these places are known already. It numbers the rows, and drops those that go.
+func (b *block) decided(places []flow.Run) flow.Claim {
+	c := flow.Claim{First: b.first, Last: b.end.Seq, Stamp: b.end.Stamp, Messages: b.messages(), Counted: b.counted(), Void: flow.FormatRuns(b.voids)}
+	numbers := b.number(places, b.skipped)
+	known, forgotten := numbers[0], b.forgotten(numbers[1])
+	c.Dropped, c.Forgotten = flow.FormatRuns(known), flow.FormatRuns(forgotten)
+	c.Hash = sum(c)
+	b.drop(known, forgotten)
+	return c
 }
 
 // counted is the hash of how the rows are numbered: which records of each message cannot
@@ -219,42 +148,6 @@ func (b *block) counted() string {
 // messages is the hash of the raw messages.
 func (b *block) messages() string { return fmt.Sprintf("%x", b.hash.Sum128().Bytes()) }
 
-// decode adds the records of a message, without those that are bad. A message
-// that is broken is dead-lettered as a whole.
-func (b *block) decode(m flow.Message) {
-	bad, err := b.columns.AppendGood(&m)
-	for _, one := range bad {
-		b.deadLetter(m, one)
-	}
-	var broken *record.BadRecordError
-	switch {
-	case errors.As(err, &broken):
-		b.deadLetter(m, broken)
-	case err != nil:
-		b.deadLetter(m, &record.BadRecordError{Index: -1, Code: "broken_message", Reason: "the message cannot be decoded", Raw: m.Body})
-	}
-}
-
-func (b *block) deadLetter(m flow.Message, bad *record.BadRecordError) {
-	index, n := bad.Index, uint64(1)
-	if index < 0 { // the whole message: as many as its publisher has counted
-		index, n = -1-m.Ordinal, uint64(max(m.Records, 1))
-	}
-	b.dead = append(b.dead, dead(m, index, bad.Raw, bad.Code, bad.Reason))
-	b.extra += len(bad.Raw)
-	b.totals.Read += n
-	b.totals.DeadLettered += n
-}
-
-// dead is the record with this index of m, or all of m when it is below 0.
-func dead(m flow.Message, index int, raw []byte, code, reason string) flow.Dead {
-	m.Body = raw
-	if index >= 0 {
-		m.Encoding, m.Records = "", 1
-	}
-	return flow.Dead{Message: m, Index: index, Code: code, Reason: reason}
-}
-
 // kinds of messages.
 const (
 	kindRecords = "record"
@@ -262,15 +155,6 @@ const (
 	kindMove    = "move"
 	kindTick    = "tick"
 )
-
-// kind tells what a message holds: its topic is flow.<lane>.<kind>, and more
-// for a change.
-func kind(topic string) string {
-	_, rest, _ := strings.Cut(topic, ".")
-	_, rest, _ = strings.Cut(rest, ".")
-	k, _, _ := strings.Cut(rest, ".")
-	return k
-}
 
 // number numbers the rows: by month, then by place. It puts the columns into that
 // order, and returns the numbers of rows that are given by their places, for each list.

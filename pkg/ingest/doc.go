@@ -21,7 +21,8 @@
 //     From here on the block is fixed: the next owner of the lane stores the same
 //     rows of the same messages under the same tokens.
 //  4. dead-letter what could not be decoded.
-//  5. insert its pieces (pieces.go), each under its token.
+//  5. insert its pieces, each under its token (store.go); what came of one that failed, or
+//     was perhaps inserted before, is in pieces.go.
 //  6. write the audit of changes.
 //  7. done: the claim of the next block records this one as done, and adds what
 //     became of its records to the totals of the lane. Without a next one the

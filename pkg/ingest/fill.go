@@ -2,11 +2,15 @@ package ingest
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/pkg/flow"
+	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
 )
 
@@ -164,15 +168,113 @@ func (f *filler) isVoid(b *block, m *flow.Message) bool {
 	return is
 }
 
-// add adds a message to a block; isVoid says which of its requests do not count.
+// add adds a message to the end of a block, which is of one incarnation; isVoid says
+// which of its requests do not count, and of these nothing is kept. It never fails: what
+// cannot be decoded is dead-lettered.
 func (f *filler) add(b *block, e flow.Entry, isVoid func(place int, m *flow.Message) bool) {
 	if b.empty() {
-		b.born = time.Now()
+		b.first, b.born = e.Seq, time.Now()
 		f.metrics.lag.begin(e.Messages[0].Received)
 	}
 	b.end = f.requests.Tick(&e)
-	b.add(&e, f.begun.IncarnationOf(e.Seq), isVoid)
+	for _, raw := range [...][]byte{e.Table, e.Body} {
+		var size [8]byte
+		binary.LittleEndian.PutUint64(size[:], uint64(len(raw)))
+		_, _ = b.hash.Write(size[:])
+		_, _ = b.hash.Write(raw)
+	}
+	for i := range e.Messages {
+		m := &e.Messages[i]
+		m.Incarnation = f.begun.IncarnationOf(e.Seq)
+		_, kind, _ := strings.Cut(strings.TrimPrefix(m.Topic, "flow."), ".") // behind the lane
+		kind, _, _ = strings.Cut(kind, ".")
+		b.places++
+		switch {
+		case isVoid(b.places-1, m):
+			b.voids = flow.AddRow(b.voids, b.places-1)
+			b.totals.Read += uint64(m.Records)
+			b.totals.Void += uint64(m.Records)
+		case e.Err != nil:
+			b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: record.CodeBadEntry, Reason: e.Err.Error(), Raw: e.Body})
+		case kind == kindRecords:
+			before := b.columns.Rows()
+			bad, err := b.columns.AppendGood(m)
+			if broken := (*record.BadRecordError)(nil); errors.As(err, &broken) {
+				bad = append(bad, broken) // nothing of the message was appended
+			}
+			for _, one := range bad {
+				b.deadLetter(*m, one)
+			}
+			b.arrived(&e, m, before)
+		case kind == kindChange:
+			b.changes = append(b.changes, *m)
+			b.extra += len(m.Body)
+		case kind == kindMove:
+			b.moves = append(b.moves, flow.Move{Source: m.Source, Revision: m.Revision, Seq: m.Seq})
+		case kind != kindTick: // of which stream time went on
+			b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
+		}
+	}
 	f.moves = flow.AddMoves(f.moves, b.moved()) // a marker ends its block
+}
+
+// arrived counts the rows that a message of records has appended, from one on.
+func (b *block) arrived(e *flow.Entry, m *flow.Message, from int) {
+	n := b.columns.Rows() - from
+	if n > 0 {
+		for _, row := range b.forget.Rows(m, &b.columns, from) {
+			b.skipped = flow.AddRow(b.skipped, row)
+		}
+		b.totals.Read += uint64(n)
+		b.arrivals = append(b.arrivals, arrival{m.Received, n, m.TraceParent})
+		b.countMonths(b.columns.TS[from:])
+	}
+	if r, ok := dedup.RequestOf(e, m, b.end, from, n); ok {
+		b.requests = append(b.requests, r)
+		b.extra += requestBytes
+	}
+}
+
+// requestBytes is what a request of the block takes.
+const requestBytes = 200
+
+// countMonths counts rows of these times. Neighbours are mostly of one month.
+func (b *block) countMonths(times []int64) {
+	at := len(b.months) - 1
+	for _, ms := range times {
+		if at < 0 || ms < b.months[at].from || ms >= b.months[at].to {
+			at = slices.IndexFunc(b.months, func(m month) bool { return m.from <= ms && ms < m.to })
+		}
+		if at < 0 {
+			y, m, _ := time.UnixMilli(ms).UTC().Date()
+			at = len(b.months)
+			b.months = append(b.months, month{
+				number: flow.Month(ms),
+				from:   time.Date(y, m, 1, 0, 0, 0, 0, time.UTC).UnixMilli(), to: time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC).UnixMilli(),
+			})
+		}
+		b.months[at].rows++
+	}
+}
+
+func (b *block) deadLetter(m flow.Message, bad *record.BadRecordError) {
+	index, n := bad.Index, uint64(1)
+	if index < 0 { // the whole message: as many as its publisher has counted
+		index, n = -1-m.Ordinal, uint64(max(m.Records, 1))
+	}
+	b.dead = append(b.dead, dead(m, index, bad.Raw, bad.Code, bad.Reason))
+	b.extra += len(bad.Raw)
+	b.totals.Read += n
+	b.totals.DeadLettered += n
+}
+
+// dead is the record with this index of m, or all of m when it is below 0.
+func dead(m flow.Message, index int, raw []byte, code, reason string) flow.Dead {
+	m.Body = raw
+	if index >= 0 {
+		m.Encoding, m.Records = "", 1
+	}
+	return flow.Dead{Message: m, Index: index, Code: code, Reason: reason}
 }
 
 // maxBytes is where a block is full. Lanes that are worked on at once share the

@@ -308,3 +308,60 @@ func (l *lane) marks(ctx context.Context, s flow.LaneState, days []flow.SourceDa
 	}
 	return marks, halt("ClickHouse was set back: %d of the %d rows that were stored of the lane are missing; stop the ingesters, run sluice rebuild, and put its tables in place (docs/runbooks/RecordsLostInTable.md says how)", s.Totals.Stored-marks.Rows, s.Totals.Stored)
 }
+
+// checkMoves compares the move markers that a block has, and those by which requests
+// of it are void, with the lists of lanes they were written for. A list of an earlier
+// revision was set back: its apis have answered OK for requests that are void.
+func (s *session) checkMoves(ctx context.Context, moves []flow.Move) error {
+	for _, move := range moves {
+		switch revision, err := s.deps.Lanes.Revision(ctx, move.Source); {
+		case err != nil:
+			return fmt.Errorf("compare the move marker at message %d with the lanes of source %q: %w", move.Seq, move.Source, err)
+		case revision < move.Revision:
+			return halt("the lanes of source %q have revision %d, but message %d is a move marker of revision %d: the bucket of sources was set back; restore it (docs/runbooks/lanes.md says how)", move.Source, revision, move.Seq, move.Revision)
+		}
+	}
+	return nil
+}
+
+// inserts is how many inserts a new block is made of: several when more is
+// waiting, so that the lane goes as fast as several inserts do, and one while it
+// keeps up, so that there are few parts to merge.
+func (s *session) inserts(b *block) int {
+	if !b.full || time.Now().Before(s.strain.single) {
+		return 1
+	}
+	return max(1, min(s.cfg.Together, b.columns.Bytes()/s.cfg.PieceBytes))
+}
+
+// Marks asks how far days reach; see dedup.Tables.
+func (s *session) Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks, error) {
+	return s.marks(ctx, s.next, days)
+}
+
+// Known asks which rows may be stored already; see dedup.Tables.
+func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
+	s.metrics.lookups.Inc()
+	s.metrics.lookedUp.Add(float64(len(rows)))
+	return s.deps.Index.Known(ctx, c, rows, found)
+}
+
+// heads reads what the headers of messages of the lane say.
+func (l *lane) heads(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
+	return l.deps.Lanes.Heads(ctx, l.number, from, to, f)
+}
+
+// without returns the rows of runs that are not in others.
+func without(runs, others []flow.Run) (rest []flow.Run) {
+	for _, r := range runs {
+		for row := r.From; row < r.To; row++ {
+			for len(others) > 0 && others[0].To <= row {
+				others = others[1:]
+			}
+			if len(others) == 0 || row < others[0].From {
+				rest = flow.AddRow(rest, row)
+			}
+		}
+	}
+	return rest
+}

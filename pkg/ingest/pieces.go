@@ -5,117 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
-
-// pieces stores the rows of the claim, and returns it with all of its pieces
-// settled. An ordinary block is one round of one insert. A rejected row, too little
-// memory, many months and what a crash has left take more rounds of the same: what
-// came of each piece goes into flow.Claim.Next, and its answer into the lane state
-// before the next round.
-func (s *session) pieces(ctx context.Context, b *block) (flow.Claim, error) {
-	for {
-		c := *s.state.Claim
-		if c.IsSettled() {
-			return c, nil
-		}
-		c, err := s.renewed(ctx, b, c)
-		if err != nil {
-			return c, err
-		}
-		outcomes := make([]flow.Outcome, len(c.Pieces))
-		if err := s.deadLetter(ctx, b, c, outcomes); err != nil {
-			return c, err
-		}
-		// Dead letters are written. A crash here writes them again.
-		failed := s.insertOpen(ctx, b, c, outcomes)
-		// Inserted. A crash here inserts again under the same tokens, and counts.
-		for i, p := range c.Pieces {
-			if p.State == flow.PieceWaiting {
-				outcomes[i] = flow.Outcome{Result: flow.ResultOpened, Ends: b.ends(c.Piece(i), s.strain.rows)}
-			}
-		}
-		next, err := c.Next(outcomes)
-		if err != nil {
-			return c, &haltError{errors.Join(err, failed)}
-		}
-		if next.IsSettled() {
-			return next, nil // the next claim's write records it
-		}
-		if !next.Equal(c) {
-			s.next.Claim = &next
-			if err := s.swap(ctx, s.next); err != nil {
-				return c, errors.Join(err, failed)
-			}
-		}
-		if failed != nil {
-			return c, failed
-		}
-	}
-}
-
-// insertOpen inserts open pieces, several at once, and says what came of them. The
-// error is the first failure of a piece, which the next session meets again.
-func (s *session) insertOpen(ctx context.Context, b *block, c flow.Claim, outcomes []flow.Outcome) (failed error) {
-	var open []int
-	for i, p := range c.Pieces {
-		if p.State == flow.PieceOpen && len(open) < s.cfg.Together && (len(open) == 0 || time.Now().After(s.strain.single)) {
-			open = append(open, i)
-		}
-	}
-	if len(open) == 0 {
-		return nil
-	}
-	s.beat()
-	defer s.beat()
-	known, err := s.isRemembered(ctx, b, c)
-	if err != nil {
-		return err
-	}
-	if !known {
-		outcomes[open[0]], err = s.byLooking(ctx, b, c, open[0])
-		return err
-	}
-	for j, err := range s.insertAll(ctx, b, c, open) {
-		if len(open) > 1 && err != nil {
-			s.strain.single = time.Now().Add(togetherAgain) // they may have been too much at once
-		}
-		if outcomes[open[j]], err = s.judge(ctx, b, c, open[j], err); err != nil && failed == nil {
-			failed = err
-		}
-	}
-	return failed
-}
-
-// insertAll inserts pieces at once, each under its token.
-func (s *session) insertAll(ctx context.Context, b *block, c flow.Claim, open []int) []error {
-	errs := make([]error, len(open))
-	timeout := s.strain.timeout(s.cfg.InsertTime)
-	start, done := time.Now(), make(chan struct{})
-	var inserts, beating sync.WaitGroup
-	beating.Go(func() { s.beatWhile(timeout, done) })
-	for j, i := range open {
-		rows := s.rowsOf(b, c.Piece(i))
-		rows.Token, rows.StoredAt, rows.Timeout = c.Token(s.number, s.state.IncarnationOf(c.First), i), c.StoredAt, timeout
-		inserts.Go(func() {
-			if err := s.deps.Tables.Insert(ctx, rows); err != nil {
-				errs[j] = fmt.Errorf("insert %s: %w", rows.Token, err)
-			}
-		})
-	}
-	inserts.Wait()
-	close(done)
-	beating.Wait()
-	if took := time.Since(start); !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
-		s.took.Store(int64(took))
-		s.metrics.inserted(ctx, took)
-	}
-	return errs
-}
 
 // rowsOf is the rows of the block that a run of numbers names.
 func (s *session) rowsOf(b *block, r flow.Run) record.Block {
@@ -324,22 +218,15 @@ func (s *session) doubt(b *block, c flow.Claim, r flow.Run) {
 	s.next = s.next.InDoubt(days)
 }
 
-// deadLetter dead-letters the rows of dead pieces, as they were posted, but for
-// those in a cut: an earlier insert may still store them.
-func (s *session) deadLetter(ctx context.Context, b *block, c flow.Claim, outcomes []flow.Outcome) error {
-	for i, p := range c.Pieces {
-		if p.State != flow.PieceDead || c.InCut(i) {
-			continue
+// deadLetter dead-letters rows of a claim that ClickHouse rejects, as they were posted.
+func (s *session) deadLetter(ctx context.Context, b *block, r flow.Run, reason string) (flow.Outcome, error) {
+	rows := s.rowsOf(b, r)
+	for row := rows.From; row < rows.To; row++ {
+		if err := s.deadLetterRow(ctx, b, row, reason); err != nil {
+			return flow.Outcome{}, err
 		}
-		rows := s.rowsOf(b, c.Piece(i))
-		for row := rows.From; row < rows.To; row++ {
-			if err := s.deadLetterRow(ctx, b, row, p.Reason); err != nil {
-				return err
-			}
-		}
-		outcomes[i] = flow.Outcome{Result: flow.ResultDeadLettered, Rows: rows.To - rows.From}
 	}
-	return nil
+	return flow.Outcome{Result: flow.ResultDeadLettered, Rows: rows.To - rows.From}, nil
 }
 
 // deadRows is how many rows of a claim are dead-lettered, or will be.
@@ -398,4 +285,32 @@ func (s *session) beatWhile(timeout time.Duration, done <-chan struct{}) {
 			return
 		}
 	}
+}
+
+func (s *session) setAside(ctx context.Context, d flow.Dead) error {
+	s.beat() // a run of them may be long
+	if err := s.deps.DeadLetters.SetAside(ctx, d); err != nil {
+		return fmt.Errorf("dead-letter record %d of message %d: %w", d.Index, d.Message.Seq, err)
+	}
+	s.metrics.dead.Inc()
+	s.log.WarnContext(ctx, "dead-lettered what cannot be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
+	return nil
+}
+
+// writeDown writes the audit of changes. The changes themselves are applied by a
+// loop of their own.
+func (s *session) writeDown(ctx context.Context, changes []flow.Message) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	if s.deps.Audits == nil {
+		return halt("message %d is a change, and this ingester applies none", changes[0].Seq)
+	}
+	err := s.deps.Audits.WriteDown(ctx, changes)
+	var rejected *flow.StoreError
+	if errors.As(err, &rejected) && rejected.Class == flow.ClassPoison {
+		// It is the table: an audit is plain text.
+		return halt("ClickHouse rejects the audit of changes: %w", err)
+	}
+	return err
 }

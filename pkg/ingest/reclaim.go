@@ -46,6 +46,7 @@ func (s *session) reclaim(ctx context.Context, b *block, c flow.Claim) error {
 	if _, err := s.repeatedRequests(ctx, b); err != nil {
 		return err
 	}
+	s.requests.Decided(b.first, b.end)
 	b.number()
 	b.drop(known, forgotten)
 	if len(c.Pieces) > 0 && last != rows || b.columns.Rows() > 0 && last == 0 {
@@ -130,12 +131,8 @@ func (s *session) recount(ctx context.Context, b *block, c flow.Claim) error {
 	if err != nil {
 		return err
 	}
-	next := c
-	next.Counted, next.Recounted = b.counted(), true
-	numbers := b.number(places, b.skipped)
-	known, forgotten := numbers[0], b.forgotten(numbers[1])
-	next.Dropped, next.Forgotten = flow.FormatRuns(known), flow.FormatRuns(forgotten)
-	b.drop(known, forgotten)
+	next, anew := c, b.decided(places)
+	next.Counted, next.Dropped, next.Forgotten, next.Recounted = anew.Counted, anew.Dropped, anew.Forgotten, true
 	if next.Pieces = b.recut(c); next.Pieces == nil && len(c.Pieces) > 0 {
 		return cannot("there are no rows for one of its tokens")
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"sluice/pkg/flow"
@@ -33,7 +35,11 @@ func (s *session) store(ctx context.Context, blocks <-chan *block, free chan<- *
 				s.beat()
 				continue
 			}
-			if err := s.traced(ctx, b, s.block); err != nil {
+			steps := s.block
+			if s.cfg.Tracer != nil {
+				steps = s.traced
+			}
+			if err := steps(ctx, b); err != nil {
 				return err
 			}
 			free <- b
@@ -91,7 +97,7 @@ func (s *session) claim(ctx context.Context, b *block) error {
 		// The block is read again when the lane resumes.
 		return errors.Join(s.advance(ctx), errHeld)
 	}
-	if err := s.checkMoves(ctx, b); err != nil {
+	if err := s.checkMoves(ctx, b.moves); err != nil {
 		return err
 	}
 	places, err := s.decide(ctx, b)
@@ -107,16 +113,8 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	if err != nil {
 		return err
 	}
-	counted := b.counted()
-	numbers := b.number(places, b.skipped)
-	known, forgotten := numbers[0], b.forgotten(numbers[1])
-	c := flow.Claim{
-		First: b.first, Last: b.end.Seq, Stamp: b.end.Stamp, Messages: b.messages(), Counted: counted,
-		Dropped: flow.FormatRuns(known), Forgotten: flow.FormatRuns(forgotten), Void: flow.FormatRuns(b.voids),
-		ClaimedAt: clock.UnixMilli(), StoredAt: max(clock.UnixMilli(), b.end.Stamp/int64(time.Millisecond)),
-	}
-	c.Hash = sum(c)
-	b.drop(known, forgotten)
+	c := b.decided(places)
+	c.ClaimedAt, c.StoredAt = clock.UnixMilli(), max(clock.UnixMilli(), b.end.Stamp/int64(time.Millisecond))
 	if n := b.columns.Rows(); n > 0 {
 		c.Pieces = []flow.Piece{{To: b.rows(), State: flow.PieceWaiting}}
 		k := s.inserts(b)
@@ -136,31 +134,6 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	return err
 }
 
-// checkMoves compares the move markers that a block has, and those by which requests
-// of it are void, with the lists of lanes they were written for. A list of an earlier
-// revision was set back: its apis have answered OK for requests that are void.
-func (s *session) checkMoves(ctx context.Context, b *block) error {
-	for _, move := range b.moves {
-		switch revision, err := s.deps.Lanes.Revision(ctx, move.Source); {
-		case err != nil:
-			return fmt.Errorf("compare the move marker at message %d with the lanes of source %q: %w", move.Seq, move.Source, err)
-		case revision < move.Revision:
-			return halt("the lanes of source %q have revision %d, but message %d is a move marker of revision %d: the bucket of sources was set back; restore it (docs/runbooks/lanes.md says how)", move.Source, revision, move.Seq, move.Revision)
-		}
-	}
-	return nil
-}
-
-// inserts is how many inserts a new block is made of: several when more is
-// waiting, so that the lane goes as fast as several inserts do, and one while it
-// keeps up, so that there are few parts to merge.
-func (s *session) inserts(b *block) int {
-	if !b.full || time.Now().Before(s.strain.single) {
-		return 1
-	}
-	return max(1, min(s.cfg.Together, b.columns.Bytes()/s.cfg.PieceBytes))
-}
-
 // decide says which rows of a block are deduplicated, by their place: records that
 // are known, and those without an identity of their own whose request is. Rows of
 // forgotten instances are not among them.
@@ -169,58 +142,141 @@ func (s *session) decide(ctx context.Context, b *block) ([]flow.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	again, err := s.repeatedRequests(ctx, b)
-	return without(dedup.Merge(known, again), b.skipped), err
-}
-
-// without returns the rows of runs that are not in others.
-func without(runs, others []flow.Run) (rest []flow.Run) {
-	if len(others) == 0 {
-		return runs
-	}
-	for _, r := range runs {
-		for row := r.From; row < r.To; row++ {
-			for len(others) > 0 && others[0].To <= row {
-				others = others[1:]
-			}
-			if len(others) == 0 || row < others[0].From {
-				rest = flow.AddRow(rest, row)
-			}
+	if len(b.requests) > 0 {
+		again, err := s.repeatedRequests(ctx, b)
+		if err != nil {
+			return nil, err
 		}
+		known = dedup.Merge(known, again)
 	}
-	return rest
-}
-
-// Marks asks how far days reach; see dedup.Tables.
-func (s *session) Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks, error) {
-	return s.marks(ctx, s.next, days)
-}
-
-// Known asks which rows may be stored already; see dedup.Tables.
-func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
-	s.metrics.lookups.Inc()
-	s.metrics.lookedUp.Add(float64(len(rows)))
-	return s.deps.Index.Known(ctx, c, rows, found)
+	s.requests.Decided(b.first, b.end)
+	s.metrics.window.Set(s.requests.Reach().Seconds())
+	if len(b.skipped) > 0 {
+		known = without(known, b.skipped)
+	}
+	return known, nil
 }
 
 // repeatedRequests returns the rows of requests that came before, by their place,
 // and makes the requests of the block known.
 func (s *session) repeatedRequests(ctx context.Context, b *block) ([]flow.Run, error) {
-	batch := dedup.Batch{First: b.first, Last: b.end, Requests: b.requests, Columns: &b.columns, Moves: s.next.Moves}
-	runs, err := s.requests.Repeated(ctx, batch, s.share(s.cfg.RepeatBytes), func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
+	batch := dedup.Batch{First: b.first, Requests: b.requests, Columns: &b.columns, Moves: s.next.Moves}
+	return s.requests.Repeated(ctx, batch, s.share(s.cfg.RepeatBytes), func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
 		s.metrics.reread.Inc()
 		return s.heads(ctx, from, to, f)
 	})
-	if err != nil {
-		return nil, err
-	}
-	s.metrics.window.Set(s.requests.Reach().Seconds())
-	return runs, nil
 }
 
-// heads reads what the headers of messages of the lane say.
-func (l *lane) heads(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
-	return l.deps.Lanes.Heads(ctx, l.number, from, to, f)
+// pieces stores the rows of the claim, and returns it with all of its pieces
+// settled. An ordinary block is one round of one insert. A rejected row, too little
+// memory, many months and what a crash has left take more rounds of the same: what
+// came of each piece goes into flow.Claim.Next, and its answer into the lane state
+// before the next round.
+func (s *session) pieces(ctx context.Context, b *block) (flow.Claim, error) {
+	for {
+		c := *s.state.Claim
+		if c.IsSettled() {
+			return c, nil
+		}
+		if !s.isFresh() {
+			var err error
+			if c, err = s.renewed(ctx, b, c); err != nil {
+				return c, err
+			}
+		}
+		var open []int // these are inserted, several at once
+		outcomes := make([]flow.Outcome, len(c.Pieces))
+		for i, p := range c.Pieces {
+			switch {
+			case p.State == flow.PieceOpen && len(open) < s.cfg.Together && (len(open) == 0 || time.Now().After(s.strain.single)):
+				open = append(open, i)
+			case p.State == flow.PieceDead && !c.InCut(i): // an earlier insert may still store those of a cut
+				var err error
+				if outcomes[i], err = s.deadLetter(ctx, b, c.Piece(i), p.Reason); err != nil {
+					return c, err
+				}
+			}
+		}
+		// Dead letters are written. A crash here writes them again.
+		failed := s.insertOpen(ctx, b, c, open, outcomes)
+		// Inserted. A crash here inserts again under the same tokens, and counts.
+		for i, p := range c.Pieces {
+			if p.State == flow.PieceWaiting {
+				outcomes[i] = flow.Outcome{Result: flow.ResultOpened, Ends: b.ends(c.Piece(i), s.strain.rows)}
+			}
+		}
+		next, err := c.Next(outcomes)
+		if err != nil {
+			return c, &haltError{errors.Join(err, failed)}
+		}
+		if next.IsSettled() {
+			return next, nil // the next claim's write records it
+		}
+		if !next.Equal(c) {
+			s.next.Claim = &next
+			if err := s.swap(ctx, s.next); err != nil {
+				return c, errors.Join(err, failed)
+			}
+		}
+		if failed != nil {
+			return c, failed
+		}
+	}
+}
+
+// insertOpen inserts open pieces at once, and says what came of them. The error is
+// the first failure of a piece, which the next session meets again.
+func (s *session) insertOpen(ctx context.Context, b *block, c flow.Claim, open []int, outcomes []flow.Outcome) (failed error) {
+	if len(open) == 0 {
+		return nil
+	}
+	s.beat()
+	defer s.beat()
+	if !s.isFresh() {
+		if known, err := s.isRemembered(ctx, b, c); err != nil {
+			return err
+		} else if !known {
+			outcomes[open[0]], err = s.byLooking(ctx, b, c, open[0])
+			return err
+		}
+	}
+	for j, err := range s.insertAll(ctx, b, c, open) {
+		if len(open) > 1 && err != nil {
+			s.strain.single = time.Now().Add(togetherAgain) // they may have been too much at once
+		}
+		if outcomes[open[j]], err = s.judge(ctx, b, c, open[j], err); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// insertAll inserts pieces at once, each under its token.
+func (s *session) insertAll(ctx context.Context, b *block, c flow.Claim, open []int) []error {
+	errs := make([]error, len(open))
+	timeout := s.strain.timeout(s.cfg.InsertTime)
+	start, done := time.Now(), make(chan struct{})
+	var inserts, beating sync.WaitGroup
+	beating.Go(func() { s.beatWhile(timeout, done) })
+	for j, i := range open {
+		rows := record.Block{
+			Columns: &b.columns, From: b.at(c.Piece(i).From), To: b.at(c.Piece(i).To),
+			Token: c.Token(s.number, s.state.IncarnationOf(c.First), i), StoredAt: c.StoredAt, Timeout: timeout,
+		}
+		inserts.Go(func() {
+			if err := s.deps.Tables.Insert(ctx, rows); err != nil {
+				errs[j] = fmt.Errorf("insert %s: %w", rows.Token, err)
+			}
+		})
+	}
+	inserts.Wait()
+	close(done)
+	beating.Wait()
+	if took := time.Since(start); !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		s.took.Store(int64(took))
+		s.metrics.inserted(ctx, took)
+	}
+	return errs
 }
 
 // complete counts a block as done. The next write of the lane state records that.
@@ -270,34 +326,6 @@ func (s *session) swap(ctx context.Context, next flow.LaneState) error {
 	s.state, s.next = next, next
 	s.metrics.checkpoint.Set(float64(next.Done))
 	return nil
-}
-
-func (s *session) setAside(ctx context.Context, d flow.Dead) error {
-	s.beat() // a run of them may be long
-	if err := s.deps.DeadLetters.SetAside(ctx, d); err != nil {
-		return fmt.Errorf("dead-letter record %d of message %d: %w", d.Index, d.Message.Seq, err)
-	}
-	s.metrics.dead.Inc()
-	s.log.WarnContext(ctx, "dead-lettered what cannot be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
-	return nil
-}
-
-// writeDown writes the audit of changes. The changes themselves are applied by a
-// loop of their own.
-func (s *session) writeDown(ctx context.Context, changes []flow.Message) error {
-	if len(changes) == 0 {
-		return nil
-	}
-	if s.deps.Audits == nil {
-		return halt("message %d is a change, and this ingester applies none", changes[0].Seq)
-	}
-	err := s.deps.Audits.WriteDown(ctx, changes)
-	var rejected *flow.StoreError
-	if errors.As(err, &rejected) && rejected.Class == flow.ClassPoison {
-		// It is the table: an audit is plain text.
-		return halt("ClickHouse rejects the audit of changes: %w", err)
-	}
-	return err
 }
 
 // draining is a context that ends d after ctx has.

@@ -37,10 +37,7 @@ func spanOfRequest(traceParent string) (trace.SpanContext, bool) {
 // traced takes a block through its steps within a span, from its first message on. The
 // span is in the trace of the first of its requests, with links to all of them; each
 // of the others has a span of its own in its own trace, "stored", with a link back.
-func (s *session) traced(ctx context.Context, b *block, steps func(context.Context, *block) error) error {
-	if s.cfg.Tracer == nil {
-		return steps(ctx, b)
-	}
+func (s *session) traced(ctx context.Context, b *block) error {
 	links, _ := b.spans()
 	parent := ctx
 	if len(links) > 0 {
@@ -56,7 +53,7 @@ func (s *session) traced(ctx context.Context, b *block, steps func(context.Conte
 			attribute.Int64("sluice.last_sequence", int64(b.end.Seq)),
 		))
 	defer span.End()
-	if err := steps(storing, b); err != nil {
+	if err := s.block(storing, b); err != nil {
 		span.SetStatus(codes.Error, "the block is not stored yet")
 		return &spanError{err, span.SpanContext()}
 	}

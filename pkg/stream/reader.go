@@ -3,11 +3,13 @@ package stream
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -131,48 +133,6 @@ func (r *Reader) StreamID() string { return r.opened.StreamID() }
 // Created is when that stream was made, by the server's clock.
 func (r *Reader) Created() time.Time { return r.opened.Created }
 
-// Next returns the next message, waiting for it as long as ctx allows. While
-// NATS is away it waits too, and goes on where it was. The error is that of
-// ctx, or flow.ErrGap when the next message is gone; after either, Next may
-// be called again.
-func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
-	var wait time.Duration
-	gaps := 0
-	for {
-		msg, err := r.read(ctx)
-		if err == nil {
-			seq := msg.Seq
-			if r.follows(&msg) {
-				r.next, r.stamp = seq+1, msg.At.UnixNano()
-				r.delivered++
-				r.messages.Inc()
-				r.bytes.Add(float64(len(msg.Data)))
-				return readEntry(r.lane, seq, msg.At, msg.Subject, msg.Header, msg.Data), nil
-			}
-			// Messages that were on their way when the connection was lost do
-			// not come again by themselves. A new consumer brings them; if it
-			// does not either, they are gone.
-			if gaps++; gaps > 1 {
-				r.drop()
-				return flow.Entry{}, gap("lane %d has %d after %d", r.lane, seq, r.next-1)
-			}
-			r.drop()
-			continue
-		}
-		if ctx.Err() != nil {
-			return flow.Entry{}, ctx.Err()
-		}
-		if errors.Is(err, flow.ErrGap) {
-			return flow.Entry{}, err
-		}
-		r.drop()
-		r.stream.m.reopens.Inc()
-		if wait = min(2*wait+50*time.Millisecond, readPause); !sleep(ctx, wait) {
-			return flow.Entry{}, ctx.Err()
-		}
-	}
-}
-
 // follows says whether a message is the next one. Of changes only their consumer
 // can tell.
 func (r *Reader) follows(m *broker.Message) bool {
@@ -182,42 +142,119 @@ func (r *Reader) follows(m *broker.Message) bool {
 	return m.Seq == r.next
 }
 
-// read takes the next message that arrives, opening again first if need be.
-func (r *Reader) read(ctx context.Context) (broker.Message, error) {
-	if r.reading == nil {
-		if err := r.open(ctx); err != nil {
-			return broker.Message{}, err
+// Next returns the next message, waiting for it as long as ctx allows. While
+// NATS is away it waits too, and goes on where it was. The error is that of
+// ctx, or flow.ErrGap when the next message is gone; after either, Next may
+// be called again.
+func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
+	var pause time.Duration
+	var known uint64 // the lane's end, when it was silent before
+	for gaps := 0; ; {
+		var msg broker.Message
+		var err error
+		if r.reading == nil {
+			known, err = 0, r.open(ctx)
 		}
-	}
-	for known := uint64(0); ; {
-		waiting, cancel := context.WithTimeout(ctx, r.stream.silence)
-		msg, err := r.reading.Next(waiting)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return msg, err
+		if err == nil {
+			waiting, cancel := context.WithTimeout(ctx, r.stream.silence)
+			msg, err = r.reading.Next(waiting)
+			cancel()
 		}
-		if known >= r.next && r.waits(ctx) {
-			r.stream.log.Warn("a server has told of no message though there is one: reading from another", "lane", r.lane, "next", r.next, "last", known)
-			return broker.Message{}, errSilent
+		switch {
+		case err == nil && r.follows(&msg):
+			r.next, r.stamp = msg.Seq+1, msg.At.UnixNano()
+			r.delivered++
+			r.messages.Inc()
+			r.bytes.Add(float64(len(msg.Data)))
+			return readEntry(r.lane, msg.Seq, msg.At, msg.Subject, msg.Header, msg.Data), nil
+		case err == nil:
+			// Messages that were on their way when the connection was lost do
+			// not come again by themselves. A new consumer brings them; if it
+			// does not either, they are gone.
+			r.drop()
+			if gaps++; gaps > 1 {
+				return flow.Entry{}, gap("lane %d has %d after %d", r.lane, msg.Seq, r.next-1)
+			}
+			continue
+		case ctx.Err() != nil:
+			return flow.Entry{}, ctx.Err()
+		case errors.Is(err, flow.ErrGap):
+			return flow.Entry{}, err
+		case r.reading != nil && errors.Is(err, context.DeadlineExceeded) && !r.isPassedOver(ctx, known):
+			if lane, ok := r.stream.view.Load().lane(r.lane); ok {
+				known = lane.Last
+			}
+			continue
 		}
-		if lane, ok := r.stream.view.Load().lane(r.lane); ok {
-			known = lane.Last
+		r.drop()
+		r.stream.m.reopens.Inc()
+		if pause = min(2*pause+50*time.Millisecond, readPause); !sleep(ctx, pause) {
+			return flow.Entry{}, ctx.Err()
 		}
 	}
 }
 
-// waits says whether one of the messages that the lane has is for this reader.
-func (r *Reader) waits(ctx context.Context) bool {
-	if r.filter == "" {
-		return true
+// isPassedOver says whether the lane had a message for this reader before the silence
+// that has just passed: the server that is read from has fallen behind the others.
+func (r *Reader) isPassedOver(ctx context.Context, known uint64) bool {
+	if known < r.next {
+		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.stream.silence)
-	defer cancel()
-	first, err := r.stream.nextChange(ctx, r.next)
-	return err == nil && first > 0
+	if r.filter != "" {
+		ctx, cancel := context.WithTimeout(ctx, r.stream.silence)
+		defer cancel()
+		if first, err := r.stream.nextChange(ctx, r.next); err != nil || first == 0 {
+			return false
+		}
+	}
+	r.stream.log.Warn("a server has told of no message though there is one: reading from another", "lane", r.lane, "next", r.next, "last", known)
+	return true
 }
 
-var errSilent = fmt.Errorf("%w: the server that is read from has fallen behind the others", flow.ErrUnavailable)
+// readEntry turns a message of a lane into the domain's. One without a table was
+// not written by an api: it is a change, a move marker, or written by hand, and its
+// headers describe it.
+func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Entry {
+	e := flow.Entry{Lane: lane, Seq: seq, Topic: topic, Stored: at, Body: body}
+	text := first(head, headerEntry)
+	if text == "" {
+		e.Messages = []flow.Message{decode(lane, seq, at, topic, head, body)}
+		return e
+	}
+	table, err := base64.RawStdEncoding.DecodeString(text)
+	if err == nil {
+		e.Table = table
+		err = e.Parse(table, body)
+	} else {
+		err = fmt.Errorf("the table of the entry is not base64: %w", err)
+	}
+	if err != nil {
+		e.Err = err
+		e.Messages = []flow.Message{decode(lane, seq, at, topic, head, body)}
+	}
+	return e
+}
+
+// decode turns a message without a table, or a dead letter, into the domain's.
+func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Message {
+	m := flow.Message{
+		Lane: lane, Seq: seq, Topic: topic, Body: body,
+		Received:    at.UTC().Truncate(time.Millisecond), // fallback for foreign messages: a zero time would expire at once
+		ID:          first(head, headerID),
+		Encoding:    first(head, headerEncoding),
+		Subject:     first(head, headerSubject),
+		Source:      first(head, headerSource),
+		TraceParent: first(head, headerTrace),
+	}
+	// A number that does not parse was not written by us; the ingester counts
+	// the records itself.
+	m.Records, _ = strconv.Atoi(first(head, headerRecords))
+	m.Revision, _ = strconv.ParseUint(first(head, headerRevision), 10, 64)
+	if ms, err := strconv.ParseInt(first(head, headerReceived), 10, 64); err == nil {
+		m.Received = time.UnixMilli(ms).UTC()
+	}
+	return m
+}
 
 // drop gives up the consumer; the next read opens another.
 func (r *Reader) drop() {

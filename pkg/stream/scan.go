@@ -3,11 +3,9 @@ package stream
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -140,50 +138,7 @@ func (s *Stream) seenAll(ctx context.Context, stream, subject string, seen, end 
 	return fmt.Errorf("%w: message %d was not read", errSilent, next.Sequence)
 }
 
-// readEntry turns a message of a lane into the domain's. One without a table was
-// not written by an api: it is a change, a move marker, or written by hand, and its
-// headers describe it.
-func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Entry {
-	e := flow.Entry{Lane: lane, Seq: seq, Topic: topic, Stored: at, Body: body}
-	text := first(head, headerEntry)
-	if text == "" {
-		e.Messages = []flow.Message{decode(lane, seq, at, topic, head, body)}
-		return e
-	}
-	table, err := base64.RawStdEncoding.DecodeString(text)
-	if err == nil {
-		e.Table = table
-		err = e.Parse(table, body)
-	} else {
-		err = fmt.Errorf("the table of the entry is not base64: %w", err)
-	}
-	if err != nil {
-		e.Err = err
-		e.Messages = []flow.Message{decode(lane, seq, at, topic, head, body)}
-	}
-	return e
-}
-
-// decode turns a message without a table, or a dead letter, into the domain's.
-func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Message {
-	m := flow.Message{
-		Lane: lane, Seq: seq, Topic: topic, Body: body,
-		Received:    at.UTC().Truncate(time.Millisecond), // fallback for foreign messages: a zero time would expire at once
-		ID:          first(head, headerID),
-		Encoding:    first(head, headerEncoding),
-		Subject:     first(head, headerSubject),
-		Source:      first(head, headerSource),
-		TraceParent: first(head, headerTrace),
-	}
-	// A number that does not parse was not written by us; the ingester counts
-	// the records itself.
-	m.Records, _ = strconv.Atoi(first(head, headerRecords))
-	m.Revision, _ = strconv.ParseUint(first(head, headerRevision), 10, 64)
-	if ms, err := strconv.ParseInt(first(head, headerReceived), 10, 64); err == nil {
-		m.Received = time.UnixMilli(ms).UTC()
-	}
-	return m
-}
+var errSilent = fmt.Errorf("%w: the server that is read from has fallen behind the others", flow.ErrUnavailable)
 
 // first is the first value of a header, its name as written.
 func first(head nats.Header, name string) string {

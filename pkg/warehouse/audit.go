@@ -310,7 +310,7 @@ func (db *DB) Mend(ctx context.Context, r *Recount, times int) error {
 	if r.Right() {
 		return nil
 	}
-	return db.insert(ctx, "counts_1m", r.Name()+":"+strconv.Itoa(times), db.cfg.InsertTimeout, r.columns())
+	return db.insertAt(ctx, db.inserts, "counts_1m", r.Name()+":"+strconv.Itoa(times), db.cfg.InsertTimeout, r.columns())
 }
 
 // Name tells what is wrong: the same name is the same fault.

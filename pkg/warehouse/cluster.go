@@ -52,23 +52,6 @@ func (s *servers) close() error {
 	return all
 }
 
-// insertsAt are the connections for inserts to one server.
-func (s *servers) insertsAt(address string, limit int, m *metrics) *connections {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, ok := s.inserts[address]
-	if !ok {
-		o := *s.options
-		o.Addr = []string{address}
-		c = newConnections(&o, limit, m)
-		if s.inserts == nil {
-			s.inserts = map[string]*connections{}
-		}
-		s.inserts[address] = c
-	}
-	return c
-}
-
 // at is the connection to one server.
 func (s *servers) at(address string) (driver.Conn, error) {
 	s.mu.Lock()

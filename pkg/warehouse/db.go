@@ -370,22 +370,6 @@ func (c *connections) close() {
 	c.closed = true
 }
 
-func (c *connections) send(ctx context.Context, q ch.Query) error {
-	client, err := c.get(ctx)
-	if err != nil {
-		return err
-	}
-	if err := client.Do(ctx, q); err != nil {
-		_ = client.Close()
-		if _, _, answered := exception(err); !answered {
-			c.reset()
-		}
-		return err
-	}
-	c.put(client)
-	return nil
-}
-
 type metrics struct {
 	connects prometheus.Counter
 	failures *prometheus.CounterVec

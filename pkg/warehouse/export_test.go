@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 
-	"sluice/pkg/warehouse/native"
 	"sluice/pkg/warehouse/schema"
 )
 
@@ -68,7 +67,7 @@ var (
 	StoreError = storeError
 	Classes    = classes
 
-	BlockColumns = native.Columns
+	BlockColumns = blockColumns
 	Months       = months
 )
 

@@ -3,28 +3,20 @@ package warehouse
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"net"
+	"slices"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
-	"github.com/ClickHouse/clickhouse-go/v2"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"sluice/pkg/change"
-	"sluice/pkg/flow"
 	"sluice/pkg/record"
-	"sluice/pkg/warehouse/native"
 )
 
 // Insert stores the rows of the block. When it returns nil they are durable, and
@@ -40,68 +32,18 @@ func (db *DB) Insert(ctx context.Context, b record.Block) error {
 	if b.StoredAt <= 0 {
 		return errors.New("warehouse: Block.StoredAt is not set, and its rows would expire at once")
 	}
-	err := db.insert(ctx, "records", b.Token, cmp.Or(b.Timeout, db.cfg.InsertTimeout), native.Columns(b.Columns, b.From, b.To, b.StoredAt))
+	err := db.insertAt(ctx, db.inserts, "records", b.Token, cmp.Or(b.Timeout, db.cfg.InsertTimeout), blockColumns(b.Columns, b.From, b.To, b.StoredAt))
 	if err == nil {
 		db.metrics.parts.Add(float64(months(b.Columns.TS[b.From:b.To])))
 	}
 	return err
 }
 
-// InsertChanges stores what was changed under a token of its own; all else as
-// for Insert.
-func (db *DB) InsertChanges(ctx context.Context, token string, changes []change.Audit) error {
-	if len(changes) == 0 {
-		return nil
-	}
-	if !db.cfg.Single {
-		return db.insert(ctx, "changes", token, db.cfg.InsertTimeout, auditColumns(changes))
-	}
-	all, err := db.layout(ctx)
-	if err != nil {
-		return storeError("insert into "+db.name+".changes", err)
-	}
-	for _, r := range all {
-		if err := db.insertAt(ctx, db.servers.insertsAt(r.address, db.cfg.Connections, db.metrics), "changes", token, db.cfg.InsertTimeout, auditColumns(changes)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func auditColumns(changes []change.Audit) proto.Input {
-	var seq proto.ColUInt64
-	at := new(proto.ColDateTime64).WithPrecision(proto.PrecisionMilli).WithLocation(time.UTC)
-	by, kind, targetKind := new(proto.ColStr).LowCardinality(), new(proto.ColStr).LowCardinality(), new(proto.ColStr).LowCardinality()
-	key := new(proto.ColStr)
-	members := proto.NewArray(new(proto.ColStr).LowCardinality())
-	for _, c := range changes {
-		seq.Append(c.Seq)
-		at.Append(c.At)
-		by.Append(c.By)
-		kind.Append(string(c.Kind))
-		targetKind.Append(c.TargetKind)
-		key.Append(c.Key)
-		members.Append(c.Members)
-	}
-	return proto.Input{
-		{Name: "stream_seq", Data: seq},
-		{Name: "changed_at", Data: at},
-		{Name: "changed_by", Data: by},
-		{Name: "kind", Data: kind},
-		{Name: "target_kind", Data: targetKind},
-		{Name: "target_key", Data: key},
-		{Name: "members", Data: members},
-	}
-}
-
 // serverMargin is how much sooner the server gives up than this side does: then
 // it says so, and is known to be done with it.
 const serverMargin = 5 * time.Second
 
-func (db *DB) insert(ctx context.Context, table, token string, timeout time.Duration, columns proto.Input) error {
-	return db.insertAt(ctx, db.inserts, table, token, timeout, columns)
-}
-
+// insertAt makes one attempt on connections to one server.
 func (db *DB) insertAt(ctx context.Context, at *connections, table, token string, timeout time.Duration, columns proto.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -158,6 +100,22 @@ func endSpan(span trace.Span, failure string) {
 
 // send runs one insert, or question, on one connection.
 func (db *DB) send(ctx context.Context, q ch.Query) error { return db.inserts.send(ctx, q) }
+
+func (c *connections) send(ctx context.Context, q ch.Query) error {
+	client, err := c.get(ctx)
+	if err != nil {
+		return err
+	}
+	if err := client.Do(ctx, q); err != nil {
+		_ = client.Close()
+		if _, _, answered := exception(err); !answered {
+			c.reset()
+		}
+		return err
+	}
+	c.put(client)
+	return nil
+}
 
 // insertSettings are what exactly once rests on, and are sent whatever the
 // defaults of the server are: they have changed between versions. Check asks for
@@ -222,122 +180,158 @@ next:
 	return len(seen)
 }
 
-// classes says what to do about each error code of ClickHouse. After every one
-// of them the outcome is unknown, because a materialized view may have failed
-// after the table and other views took the block: only the same block with the
-// same token may be sent again. A code that is not here is ClassUnknown.
-var classes = map[flow.Class][]proto.Error{
-	// The server, the network or the load: it passes.
-	flow.ClassRetry: {
-		proto.ErrUnexpectedEndOfFile, proto.ErrAttemptToReadAfterEOF, proto.ErrCannotReadAllData,
-		proto.ErrCannotReadFromFileDescriptor, proto.ErrCannotWriteToFileDescriptor, proto.ErrCannotOpenFile,
-		proto.ErrFileDoesntExist, proto.ErrTimeoutExceeded, proto.ErrCannotAllocateMemory, proto.ErrDNSError,
-		proto.ErrQuotaExceeded, proto.ErrTooManySimultaneousQueries, proto.ErrNoFreeConnection, proto.ErrSocketTimeout,
-		proto.ErrNetworkError, proto.ErrQueryWithSameIDIsAlreadyRunning, proto.ErrNoZookeeper, proto.ErrAborted,
-		proto.ErrMemoryLimitExceeded, proto.ErrTableIsReadOnly, proto.ErrNotEnoughSpace, proto.ErrUnexpectedZookeeperError,
-		proto.ErrTooManyParts, proto.ErrNoActiveReplicas, proto.ErrNoAvailableReplica, proto.ErrAllConnectionTriesFailed,
-		proto.ErrTooLessLiveReplicas, proto.ErrUnsatisfiedQuorumForPreviousWrite, proto.ErrReplicaIsNotInQuorum,
-		proto.ErrLimitExceeded, proto.ErrShardHasNoConnections, proto.ErrUnknownStatusOfInsert,
-		proto.ErrReceivedErrorTooManyRequests, proto.ErrSessionIsLocked, proto.ErrPartIsTemporarilyLocked,
-		proto.ErrQueryWasCancelled, proto.ErrSystemError, proto.ErrCannotScheduleTask, proto.ErrDeadlockAvoided,
-		proto.ErrS3Error, proto.ErrNoRemoteShardAvailable, proto.ErrDistributedTooManyPendingBytes,
-		proto.ErrThreadWasCanceled, proto.ErrTooManyMutations, proto.ErrAsyncLoadFailed,
-		proto.ErrCannotWriteAfterBufferCanceled, proto.ErrKeeperException, proto.ErrPocoException,
-	},
-	// Schema, rights or configuration: an operator must mend it.
-	flow.ClassHalt: {
-		proto.ErrNoSuchColumnInTable, proto.ErrNumberOfColumnsDoesntMatch, proto.ErrBadArguments,
-		proto.ErrUnknownIdentifier, proto.ErrUnknownTable, proto.ErrSyntaxError, proto.ErrUnknownDatabase,
-		proto.ErrUnknownSetting, proto.ErrReadonly, proto.ErrUnknownUser, proto.ErrWrongPassword,
-		proto.ErrRequiredPassword, proto.ErrIPAddressNotAllowed, proto.ErrTableIsDropped, proto.ErrDatabaseAccessDenied,
-		proto.ErrSupportIsDisabled, proto.ErrQueryIsProhibited, proto.ErrAccessDenied, proto.ErrAuthenticationFailed,
-	},
-	// A value: it will be refused again.
-	flow.ClassPoison: {
-		proto.ErrCannotParseText, proto.ErrCannotParseEscapeSequence, proto.ErrCannotParseQuotedString,
-		proto.ErrCannotParseInputAssertionFailed, proto.ErrCannotParseDate, proto.ErrCannotParseDatetime,
-		proto.ErrIllegalTypeOfArgument, proto.ErrIllegalColumn, proto.ErrTypeMismatch, proto.ErrArgumentOutOfBound,
-		proto.ErrCannotConvertType, proto.ErrCannotParseNumber, proto.ErrIncorrectData, proto.ErrTooLargeStringSize,
-		proto.ErrTooManyBytes, proto.ErrValueIsOutOfRangeOfDataType, proto.ErrCannotInsertNullInOrdinaryColumn,
-		proto.ErrFunctionThrowIfValueIsNonZero, proto.ErrDecimalOverflow, proto.ErrViolatedConstraint,
-	},
+// blockColumns are the rows from to to-1 of c as columns of flow.records, stored at a time in
+// ms since 1970. They share the memory of c.
+func blockColumns(c *record.Columns, from, to int, storedAt int64) proto.Input {
+	r := rows{from, to}
+	all := proto.Input{{Name: "stored_at", Data: constant{storedAt, r}}}
+	for _, column := range c.All() {
+		all = append(all, proto.InputColumn{Name: column.Name, Data: r.of(column)})
+	}
+	return all
 }
 
-var classNames = map[flow.Class]string{
-	flow.ClassUnknown: "unknown",
-	flow.ClassRetry:   "retry",
-	flow.ClassHalt:    "halt",
-	flow.ClassPoison:  "poison",
-}
+// rows is a range of rows, to excluded.
+type rows struct{ from, to int }
 
-// classOf is classes the other way round.
-var classOf = func() map[proto.Error]flow.Class {
-	m := map[proto.Error]flow.Class{}
-	for class, codes := range classes {
-		for _, code := range codes {
-			m[code] = class
+func (r rows) Rows() int { return r.to - r.from }
+
+// of are these rows of a column.
+func (r rows) of(column record.Column) proto.ColInput {
+	switch data := column.Data.(type) {
+	case *record.LowCardinality:
+		return symbol{data, r}
+	case *record.StringColumn:
+		return text{data, r}
+	case *record.NullInt64:
+		return r.nullable(*data)
+	case *[]int64:
+		if column.Time {
+			return r.milliseconds(*data)
 		}
+		return r.int64(*data)
+	case *[]uint16:
+		return proto.ColUInt16((*data)[r.from:r.to])
+	case *[]uint32:
+		return proto.ColUInt32((*data)[r.from:r.to])
+	case *[]uint64:
+		return proto.ColUInt64((*data)[r.from:r.to])
 	}
-	return m
-}()
-
-// storeError gives err its class. An error of ClassPoison keeps the name of
-// the error but not the message of the server, which may quote a value.
-func storeError(doing string, err error) *flow.StoreError {
-	e := &flow.StoreError{Class: classOfTransport(err), Err: fmt.Errorf("%s: %w", doing, err)}
-	code, message, answered := exception(err)
-	if !answered {
-		var network *net.OpError
-		e.Unreached = e.Class == flow.ClassRetry && (errors.Is(err, errUnreached) || errors.As(err, &network) && network.Op == "dial")
-		e.Slow = !e.Unreached && errors.Is(err, context.DeadlineExceeded)
-		return e
-	}
-	e.Code, e.Class = int(code), classOf[code]
-	e.Large = code == proto.ErrMemoryLimitExceeded || code == proto.ErrCannotAllocateMemory
-	e.Slow = code == proto.ErrTimeoutExceeded
-	if code == proto.ErrTooManyParts && strings.Contains(message, "Too many partitions for single INSERT block") {
-		e.Class = flow.ClassPoison
-	}
-	if e.Class == flow.ClassPoison {
-		e.Err = fmt.Errorf("%s: ClickHouse refuses the data: %w", doing, code)
-	}
-	return e
+	panic("column " + column.Name + " is of no type that is stored") // a mistake in the program
 }
 
-// exception is the answer of ClickHouse within err, if it is one, by either driver.
-func exception(err error) (code proto.Error, message string, ok bool) {
-	if x, ok := ch.AsException(err); ok {
-		return x.Code, x.Message, true
-	}
-	var x *clickhouse.Exception
-	if errors.As(err, &x) {
-		return proto.Error(x.Code), x.Message, true
-	}
-	return 0, "", false
+func (r rows) int64(v []int64) proto.ColInt64 { return v[r.from:r.to] }
+
+func (r rows) nullable(v record.NullInt64) *proto.ColNullable[int64] {
+	values := r.int64(v.Values)
+	return &proto.ColNullable[int64]{Nulls: v.Nulls[r.from:r.to], Values: &values}
 }
 
-// classOfTransport is the class of an error that is not an answer of
-// ClickHouse.
-func classOfTransport(err error) flow.Class {
-	var network net.Error
-	var certificate *tls.CertificateVerificationError
-	var unknownAuthority x509.UnknownAuthorityError
-	var hostname x509.HostnameError
-	var notTLS tls.RecordHeaderError
-	var errno syscall.Errno
-	switch {
-	case errors.As(err, &certificate), errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &notTLS):
-		return flow.ClassHalt
-	case errors.As(err, &network), errors.As(err, &errno),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrShortWrite), errors.Is(err, io.ErrClosedPipe),
-		errors.Is(err, net.ErrClosed), errors.Is(err, ch.ErrClosed), errors.Is(err, errClosed),
-		errors.Is(err, clickhouse.ErrAcquireConnTimeout), errors.Is(err, clickhouse.ErrConnectionClosed),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return flow.ClassRetry
-	}
-	return flow.ClassUnknown
+func (r rows) milliseconds(v []int64) proto.ColInput {
+	values := r.int64(v)
+	return proto.Alias(&values, "DateTime64(3, 'UTC')")
 }
 
-// Passing tells whether err may pass by itself, so that it is worth trying
-// again: ClickHouse is away, or too busy.
-func Passing(err error) bool { return storeError("try", err).Class == flow.ClassRetry }
+// constant is a column of one time, in ms since 1970.
+type constant struct {
+	ms int64
+	rows
+}
+
+func (constant) Type() proto.ColumnType { return "DateTime64(3, 'UTC')" }
+
+func (c constant) EncodeColumn(b *proto.Buffer) {
+	b.Buf = slices.Grow(b.Buf, 8*c.Rows())
+	for range c.Rows() {
+		b.Buf = binary.LittleEndian.AppendUint64(b.Buf, uint64(c.ms))
+	}
+}
+
+func (c constant) WriteColumn(w *proto.Writer) { w.ChainBuffer(c.EncodeColumn) }
+
+// text is a String column.
+type text struct {
+	t *record.StringColumn
+	rows
+}
+
+func (text) Type() proto.ColumnType { return proto.ColumnTypeString }
+
+func (c text) EncodeColumn(b *proto.Buffer) { b.Buf = appendText(b.Buf, c.t, c.from, c.to) }
+
+func (c text) WriteColumn(w *proto.Writer) { w.ChainBuffer(c.EncodeColumn) }
+
+// appendText writes strings the way the native format has them: each after its
+// length.
+func appendText(dst []byte, t *record.StringColumn, from, to int) []byte {
+	if from == to {
+		return dst
+	}
+	start := uint32(0)
+	if from > 0 {
+		start = t.Ends[from-1]
+	}
+	size := int(t.Ends[to-1] - start)
+	dst = slices.Grow(dst, size+(to-from)*3) // lengths below 2 MiB take at most 3 bytes
+	for _, end := range t.Ends[from:to] {
+		dst = binary.AppendUvarint(dst, uint64(end-start))
+		dst = append(dst, t.Buf[start:end]...)
+		start = end
+	}
+	return dst
+}
+
+// symbol is a LowCardinality(String) column.
+type symbol struct {
+	s *record.LowCardinality
+	rows
+}
+
+func (symbol) Type() proto.ColumnType {
+	return proto.ColumnTypeLowCardinality.Sub(proto.ColumnTypeString)
+}
+
+// keysVersion and the flags of a LowCardinality column in the native format:
+// each block carries its own dictionary.
+const (
+	keysVersion       = 1
+	hasAdditionalKeys = 1 << 9
+	needsUpdate       = 1 << 10
+)
+
+func (symbol) EncodeState(b *proto.Buffer) { b.PutInt64(keysVersion) }
+
+func (c symbol) EncodeColumn(b *proto.Buffer) {
+	c.encodeDictionary(b)
+	c.keys().EncodeColumn(b)
+}
+
+func (c symbol) WriteColumn(w *proto.Writer) {
+	w.ChainBuffer(c.encodeDictionary)
+	c.keys().WriteColumn(w)
+}
+
+func (c symbol) encodeDictionary(b *proto.Buffer) {
+	width := proto.KeyUInt8
+	switch c.s.Width {
+	case 2:
+		width = proto.KeyUInt16
+	case 4:
+		width = proto.KeyUInt32
+	}
+	b.PutInt64(hasAdditionalKeys | needsUpdate | int64(width))
+	values := &c.s.Values
+	b.PutInt64(int64(values.Rows()))
+	b.Buf = appendText(b.Buf, values, 0, values.Rows())
+	b.PutInt64(int64(c.Rows()))
+}
+
+func (c symbol) keys() proto.ColInput {
+	switch c.s.Width {
+	case 2:
+		return proto.ColUInt16(c.s.Keys16[c.from:c.to])
+	case 4:
+		return proto.ColUInt32(c.s.Keys32[c.from:c.to])
+	}
+	return proto.ColUInt8(c.s.Keys8[c.from:c.to])
+}

@@ -174,8 +174,9 @@ func TestCodeNamesPagesThatAreThere(t *testing.T) {
 var step = regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(\\.\\./([a-z_/]+\\.go)\\)")
 
 // TestTheWalkNamesWhatIsThere: each function, method and type that docs/contributing.md
-// names is declared in the file that it leads to, and at most twelve files lie between
-// a request and its answer.
+// names is declared in the file that it leads to; at most twelve files lie between a
+// request and its answer, and eight between a message and its INSERT, on the rows of
+// numbered returns.
 func TestTheWalkNamesWhatIsThere(t *testing.T) {
 	root := "../../.."
 	page := read(t, filepath.Join(root, "docs", "contributing.md"))
@@ -197,6 +198,17 @@ func TestTheWalkNamesWhatIsThere(t *testing.T) {
 				files[s[2]] = true
 			}
 		}
+	}
+	inserted := map[string]bool{}
+	for line := range strings.Lines(after) {
+		for _, s := range step.FindAllStringSubmatch(line, -1) {
+			if strings.ContainsAny(line, "¹²⁴⁶⁸") {
+				inserted[s[2]] = true
+			}
+		}
+	}
+	if len(inserted) != 8 || strings.Contains(after, "¹¹") {
+		t.Errorf("a message passes %d files until its INSERT, want 8, with at most ten returns: %v", len(inserted), slices.Sorted(maps.Keys(inserted)))
 	}
 	if len(files) > 12 {
 		t.Errorf("a body passes %d files until its answer, want at most 12: %v", len(files), slices.Sorted(maps.Keys(files)))

@@ -134,7 +134,6 @@ func idOf(m *flow.Message) requestID {
 // Batch is what a block holds of requests.
 type Batch struct {
 	First    uint64 // its first message
-	Last     Moment // behind its last message
 	Requests []Request
 	Columns  *record.Columns // its rows, none of which is dropped yet
 	Moves    []flow.Move     // move markers before it
@@ -142,7 +141,7 @@ type Batch struct {
 
 // Repeated returns the rows that have no identity of their own and whose request has
 // brought them before, and from then on knows the requests of the block, in so many
-// bytes at most.
+// bytes at most. Decided follows.
 func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads) (runs []flow.Run, err error) {
 	r.window.limit = bytes
 	for i := range b.Requests {
@@ -172,10 +171,15 @@ func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads
 			r.window.add(fp, one.seq, one.needs)
 		}
 	}
-	r.window.expire(b.Last)
-	r.ends = slices.DeleteFunc(r.ends, func(end Moment) bool { return end.Seq >= b.First })
-	r.ends = append(r.ends[max(0, len(r.ends)-1):], b.Last)
 	return runs, nil
+}
+
+// Decided lets go of what is not within the window any more, now that a block was
+// decided: that from message first to the one of the moment.
+func (r *Requests) Decided(first uint64, last Moment) {
+	r.window.expire(last)
+	r.ends = slices.DeleteFunc(r.ends, func(end Moment) bool { return end.Seq >= first })
+	r.ends = append(r.ends[max(0, len(r.ends)-1):], last)
 }
 
 // covered is up to which record, of those from one to another, all are in the
