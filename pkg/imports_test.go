@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"sluice/pkg/fatal"
 )
 
 // domain packages may be imported by every package, and import only these.
@@ -70,9 +72,7 @@ func TestSiblingsDoNotImportEachOther(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if checked < 10 {
 		t.Fatalf("checked %d files: the walk missed the packages", checked)
 	}
@@ -82,9 +82,7 @@ func TestSiblingsDoNotImportEachOther(t *testing.T) {
 // made them. It imports the standard library only.
 func TestTheOracleStandsAlone(t *testing.T) {
 	files, err := filepath.Glob("../cmd/internal/oracle/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	checked := 0
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
@@ -92,9 +90,7 @@ func TestTheOracleStandsAlone(t *testing.T) {
 		}
 		checked++
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, spec := range file.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
 			if first, _, _ := strings.Cut(imported, "/"); err != nil || first == "sluice" || strings.Contains(first, ".") {
@@ -111,9 +107,7 @@ func TestTheOracleStandsAlone(t *testing.T) {
 // (cmd/internal/browser and foreign), and not in the one of the programs.
 func TestTheProgramsNeedNoTools(t *testing.T) {
 	mod, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, tools := range []string{"chromedp", "go-elasticsearch", "k8s.io"} {
 		if strings.Contains(string(mod), tools) {
 			t.Errorf("go.mod names %s", tools)

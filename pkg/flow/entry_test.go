@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -53,9 +54,7 @@ func TestAnEntryIsReadBack(t *testing.T) {
 		t.Fatalf("%d messages fit, want %d", n, len(want))
 	}
 	got, err := parseEntry(table, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want[1].Ordinal, want[1].Index = 1, 2
 	if diff := cmp.Diff(flow.Entry{LogEnd: 41, Patience: 5 * time.Minute, Messages: want}, got); diff != "" {
 		t.Errorf("entry (-want +got):\n%s", diff)
@@ -73,9 +72,7 @@ func TestAnEntryIsReadBack(t *testing.T) {
 // TestTheExampleOfTheFormat: docs/format.md shows the bytes of an entry.
 func TestTheExampleOfTheFormat(t *testing.T) {
 	page, err := os.ReadFile("../../docs/format.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, after, _ := strings.Cut(string(page), "<!-- table -->\n```\n")
 	shown, after, found := strings.Cut(after, "```")
 	var b []byte

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
 
@@ -107,9 +108,7 @@ func TestStoredDaysAreKeptInTheOrderOfMessages(t *testing.T) {
 	c := flow.Claim{StoredAt: on(1)}.Renewed(on(2), 3).Renewed(on(3), 5)
 	c.Pieces = []flow.Piece{{To: 9, State: flow.PieceOpen}}
 	c, err := c.Next([]flow.Outcome{{Result: flow.ResultInserted, Earlier: 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	apply(c, 9)
 	want := []flow.StoredDay{{"2025-11-21", 9, 30}, {"2025-11-22", 6, 40}, {"2025-11-21", 7, 50}, {"2025-11-22", 5, 60}, {"2025-11-23", 2, 60}, {"2025-11-24", 2, 60}}
 	if diff := cmp.Diff(want, s.StoredDays); diff != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/benchtest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/load"
@@ -76,9 +77,7 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 	b.SetBytes(int64(size))
 	benchtest.Loop(b, perBlock, block)
 	stop()
-	if err := <-ended; err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, <-ended)
 }
 
 // flood gives the same messages again and again, each time of another source,

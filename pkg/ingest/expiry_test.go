@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -126,9 +127,7 @@ func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
 				}
 				w.mu.Unlock()
 				time.Sleep(2 * time.Minute)
-				if err := stop(); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, stop())
 				want := map[string]uint64{day(time.Now()): 3}
 				switch {
 				case tt.stored != "":

@@ -17,6 +17,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -38,9 +39,7 @@ type line struct {
 
 func newLine(t *testing.T, to string) *line {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := &line{t: t, to: to, l: l}
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -136,9 +135,7 @@ func TestALateInsertCountsOnce(t *testing.T) {
 		for when, at := range map[string]int{"before the first part": 3, "after the first part": 4} {
 			t.Run(name+", "+when, func(t *testing.T) {
 				s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
-				if err := s.warehouse().Migrate(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, s.warehouse().Migrate(t.Context()))
 				const rows = 20
 				var body strings.Builder
 				for r := range rows {
@@ -152,9 +149,7 @@ func TestALateInsertCountsOnce(t *testing.T) {
 
 				// The first owner begins the insert of all rows.
 				address, err := url.Parse(s.engine.URL("flow"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				link, wake, asleep := newLine(t, address.Host), make(chan struct{}), make(chan struct{})
 				if !frozen {
 					address.Host = link.l.Addr().String()

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/ingest"
 )
 
@@ -40,9 +41,7 @@ func sample(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	for line := range strings.Lines(scrape(t, reg)) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			return v
 		}
 	}

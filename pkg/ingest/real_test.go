@@ -17,6 +17,7 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
@@ -139,9 +140,7 @@ func (s *site) ingesterOf(name string, db *warehouse.DB, with func(*ingest.Deps)
 // of the table refuses.
 func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
-	if err := s.warehouse().Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.warehouse().Migrate(t.Context()))
 	clickhousetest.Exec(t, s.engine, "ALTER TABLE flow.records ADD CONSTRAINT no_poison CHECK NOT startsWith(own_id, 'poison')")
 
 	opened := s.open("api")
@@ -167,9 +166,7 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 			ID: fmt.Sprint("s", n), Hash: fmt.Sprint(n), Subject: "engine", Received: time.Now(),
 			Records: flow.Chunks{{Body: []byte("[" + body.String()[1:] + "]"), Records: records}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		switch n {
 		case 60, 150:
 			s.engine.Kill()
@@ -200,9 +197,7 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 	}
 	dead := 0
 	for d, err := range stream.NewDeadLetters(opened).List(t.Context(), stream.DeadFilter{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		dead++
 		if body := string(d.Message.Body); !strings.HasPrefix(body, `{"id":"poison-1-`) || !strings.Contains(d.Reason, "VIOLATED_CONSTRAINT") {
 			t.Errorf("a dead letter holds %s for %s", body, d.Reason)
@@ -218,9 +213,7 @@ func TestRealPartsFailAndNothingIsLostOrDoubled(t *testing.T) {
 func TestALostPositionStoresNothingTwice(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
-	if err := s.warehouse().Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.warehouse().Migrate(t.Context()))
 	opened := s.open("test")
 	publisher := stream.NewPublisher(opened)
 	publish := func(id string) {
@@ -247,16 +240,10 @@ func TestALostPositionStoresNothingTwice(t *testing.T) {
 	stop()
 
 	js, err := s.connect().JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	kv, err := js.KeyValue(stream.LaneBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := kv.Purge("lane.0"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, kv.Purge("lane.0"))
 	stop, check := s.ingesterToCheck("b", s.warehouse())
 	defer func() { stop() }()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -285,15 +272,11 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
 	db := s.warehouse()
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	s.engine.Kill()
 	opened := s.open("test")
 	bucket, err := opened.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ann, bob := change.Target{User: "ann"}, change.Target{User: "bob"}
 	if _, err := bucket.Put(t.Context(), bob.Key(), []byte("damaged")); err != nil {
 		t.Fatal(err)
@@ -305,9 +288,7 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 		if err == nil {
 			_, _, err = publisher.PublishChange(t.Context(), c)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	visible := func(doc string) {
 		t.Helper()
@@ -368,9 +349,7 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 func TestABlockThatTakesTooMuchMemoryIsStoredInPieces(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
-	if err := s.warehouse().Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.warehouse().Migrate(t.Context()))
 	const rows = 2000
 	var body strings.Builder
 	for r := range rows {
@@ -400,9 +379,7 @@ func TestABlockThatTakesTooMuchMemoryIsStoredInPieces(t *testing.T) {
 func TestAnIngesterThatHasLostClickHouseGivesUpItsLanes(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
-	if err := s.warehouse().Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.warehouse().Migrate(t.Context()))
 	opened := s.open("test")
 	if _, err := stream.NewPublisher(opened).Publish(t.Context(), &flow.Submission{ID: "id", Hash: "hash", Source: "a", Received: time.Now(),
 		Records: flow.Chunks{{Body: []byte(`[{"intent":"CREATED"}]`), Records: 1}}}); err != nil {
@@ -410,9 +387,7 @@ func TestAnIngesterThatHasLostClickHouseGivesUpItsLanes(t *testing.T) {
 	}
 	owner := func() string {
 		pos, err := stream.NewLaneStates(opened).Read(t.Context(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return pos.Owner
 	}
 	wait := func(what string, is func() bool) {

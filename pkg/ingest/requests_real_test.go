@@ -7,6 +7,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -17,9 +18,7 @@ import (
 func TestOneKeyOverTwoApis(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}
-	if err := s.warehouse().Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.warehouse().Migrate(t.Context()))
 	opened := s.open("api")
 	send := func(id string, pieces ...int) {
 		t.Helper()
@@ -58,9 +57,7 @@ func TestOneKeyOverTwoApis(t *testing.T) {
 	send("two", 1)
 	stored()
 	stop()
-	if err := stream.NewPurger(opened, stream.PurgeConfig{History: time.Nanosecond}).Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, stream.NewPurger(opened, stream.PurgeConfig{History: time.Nanosecond}).Purge(t.Context()))
 	send("one", 4, 1)
 	send("three", 2)
 	stop = s.ingester("b")
@@ -69,9 +66,7 @@ func TestOneKeyOverTwoApis(t *testing.T) {
 	stored()
 	stop()
 	at, err := stream.NewLaneStates(opened).Read(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if want := (flow.Totals{Read: 21, Stored: 8, Deduplicated: 13}); at.Totals != want {
 		t.Errorf("totals are %+v, want %+v", at.Totals, want)
 	}

@@ -15,6 +15,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/stream"
@@ -27,9 +28,7 @@ func twoShards(t *testing.T) (engines [2]*clickhousetest.Engine) {
 	var cluster []server.Shard
 	for range engines {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		cluster = append(cluster, server.Shard{Address: l.Addr().String()})
 		l.Close()
 	}
@@ -50,19 +49,13 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 	s := &site{t: t, nats: natstest.Start(t)}
 	at := func(i int) *warehouse.DB {
 		db, err := warehouse.Open(warehouse.Config{URL: engines[i].URL("flow"), Cluster: "main", Single: true}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(func() { db.Close() })
 		return db
 	}
 	for i := range engines { // the second time there is nothing to do
-		if err := at(i).Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := at(i).Check(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, at(i).Migrate(t.Context()))
+		fatal.If(t, at(i).Check(t.Context()))
 	}
 	opened := s.open("api")
 	publisher := stream.NewPublisher(opened)
@@ -83,9 +76,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 				ID: strconv.Itoa(published), Hash: strconv.Itoa(published), Source: "engine", Received: time.Now(),
 				Records: flow.Chunks{{Body: []byte("[" + strings.Join(records[:n], ",") + "]"), Records: n}},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			records = records[n:]
 			published++
 		}
@@ -180,17 +171,13 @@ type decodedRecord struct {
 
 func decoded(t *testing.T, body string) (r decodedRecord) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(body), &r); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal([]byte(body), &r))
 	return r
 }
 
 func incarnationOf(t *testing.T, opened *stream.Stream) uint64 {
 	t.Helper()
 	p, err := stream.NewLaneStates(opened).Read(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return p.Incarnation()
 }

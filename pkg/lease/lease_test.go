@@ -14,6 +14,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/lease"
 	"sluice/pkg/stream"
 )
@@ -31,14 +32,10 @@ func openOn(t *testing.T, server *natstest.Server) *world {
 	t.Helper()
 	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	nc, err := dial.Connect(dial.Config{URL: server.URL, Name: "test"}, log, reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(nc.Close)
 	opened, err := stream.Open(t.Context(), nc, stream.Config{MaxBytes: 1 << 20, Poll: 50 * time.Millisecond}, log, reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- opened.Run(ctx) }()
@@ -173,13 +170,9 @@ func TestALaneOfAnInstanceThatDiedIsTakenOver(t *testing.T) {
 			t.Parallel()
 			w := open(t)
 			js, err := w.nc.JetStream()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			leases, err := js.StreamInfo("KV_" + stream.LeaseBucket)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			b := &board{t: t, on: map[int]string{}}
 			a := b.join(w.server, "a")
 			b.wait("a alone", 5*time.Second, func(s map[string]int) bool { return s["a"] == 1 })
@@ -234,9 +227,7 @@ func TestLanesAreSharedAfterTheBucketWasSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	js, err := w.nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for range 500 {
 		if _, err := js.Publish("$KV."+stream.LeaseBucket+".other", nil); err != nil {
 			t.Fatal(err)
@@ -253,9 +244,7 @@ func TestLanesAreSharedAfterTheBucketWasSetBack(t *testing.T) {
 	if err == nil {
 		_, err = js.AddStream(&info.Config)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	time.Sleep(6 * time.Second) // a finds its leases gone, and takes them again
 	b.join(w.server, "b")
 	even := func(s map[string]int) bool { return s["a"] == 1 && s["b"] == 1 }

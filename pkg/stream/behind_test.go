@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -24,9 +25,7 @@ type gate struct {
 func gated(t *testing.T, server string) (*gate, string) {
 	t.Helper()
 	u, err := url.Parse(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	g := &gate{server: u.Host}
 	return g, "nats://" + proxied(t, g.serve)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/pkg/benchtest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -66,13 +67,9 @@ func submissions(b *testing.B, records int) (subs []flow.Submission, size int64)
 	for _, body := range bodies {
 		size += int64(len(body))
 		r := record.NewRequest()
-		if err := r.Parse(body, record.FormAuto, record.Limits{}); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, r.Parse(body, record.FormAuto, record.Limits{}))
 		chunks, err := r.Cut(flow.DefaultChunkBytes, 1, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 		subs = append(subs, flow.Submission{
 			Hash: record.Hash(body), Subject: "engine-a", Received: benchtest.Start, Records: flow.Chunks(chunks),
 			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -33,9 +34,7 @@ func TestAChangeGoesThroughLaneZero(t *testing.T) {
 		t.Fatalf("got %d, %v, %v, want 1", seq, duplicate, err)
 	}
 	body, err := c.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := []flow.Message{{
 		Seq: 1, Topic: "flow.0.change." + c.Target.Key(), ID: "change-1", Body: body, Received: c.At, Subject: "ann",
 	}}
@@ -57,9 +56,7 @@ func TestTheLastChangeOfALaneThatWasReset(t *testing.T) {
 	send := func(id string) uint64 {
 		t.Helper()
 		seq, _, err := p.PublishChange(t.Context(), patch("ann", id, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return seq
 	}
 	wants := func(want change.Last) {
@@ -73,9 +70,7 @@ func TestTheLastChangeOfALaneThatWasReset(t *testing.T) {
 	wants(change.Last{Seq: 1, Unread: true})
 	w.appliedTo(1)
 	reset, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	wants(change.Last{Seq: 1})
 	send("two")
 	wants(change.Last{Seq: 2, Applied: change.Place{Incarnation: reset.Incarnation(), Seq: 2}})
@@ -88,9 +83,7 @@ func TestAChangeThatExpectsAnotherIsStale(t *testing.T) {
 	last := func() *uint64 {
 		t.Helper()
 		last, err := w.LastChange(t.Context(), change.Target{User: "ann"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return &last.Seq
 	}
 	if got := *last(); got != 0 {
@@ -189,13 +182,9 @@ func TestChangesAreReadAlone(t *testing.T) {
 	if _, err := w.OpenChanges(ctx, 12); !errors.Is(err, flow.ErrGap) {
 		t.Errorf("behind the end: got %v, want %v", err, flow.ErrGap)
 	}
-	if err := w.jetStream().PurgeStream(stream.LaneName(0), &nats.StreamPurgeRequest{Sequence: 4}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.jetStream().PurgeStream(stream.LaneName(0), &nats.StreamPurgeRequest{Sequence: 4}))
 	c, err := w.OpenChanges(ctx, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	next := func(want uint64) {
 		t.Helper()
@@ -225,12 +214,8 @@ func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 	purger.SetMargin(0)
 	purged := func(first uint64) {
 		t.Helper()
-		if err := purger.Purge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, purger.Purge(t.Context()))
+		fatal.If(t, w.Refresh(t.Context()))
 		if got := w.Lanes()[0].First; got != first {
 			t.Errorf("the lane begins at %d, want %d", got, first)
 		}
@@ -267,9 +252,7 @@ func TestAResetTakesTheChangesAlong(t *testing.T) {
 	ahead := uint64(time.Now().Add(time.Hour).UnixMilli())
 	before = before.WithIncarnation(ahead, 1)
 	before, err := stream.NewChangeStates(w.Stream).CompareAndSwap(t.Context(), 0, before)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	at, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 3, 0)
 	if err != nil || at.Incarnation() != ahead+1 {
 		t.Fatalf("got %+v, %v, want life %d", at, err, ahead+1)

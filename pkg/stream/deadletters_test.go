@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/stream"
@@ -57,9 +58,7 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 	var want []stream.DeadLetter
 	for i, d := range []flow.Dead{dead(5), whole, big} {
 		for range 3 { // as after crashes
-			if err := letters.SetAside(t.Context(), d); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, letters.SetAside(t.Context(), d))
 		}
 		want = append(want, stream.DeadLetter{Number: uint64(i + 1), Dead: d})
 	}
@@ -74,9 +73,7 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 	if diff := cmp.Diff(want[1], got, ignoreOrigin, approx); diff != "" || !ok || err != nil {
 		t.Errorf("get: %v, %v (-want +got):\n%s", ok, err, diff)
 	}
-	if err := letters.Drop(t.Context(), got); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, letters.Drop(t.Context(), got))
 	if err := letters.Drop(t.Context(), got); err != nil {
 		t.Errorf("drop again: %v", err)
 	}
@@ -120,21 +117,15 @@ func TestDeadLettersAreFiltered(t *testing.T) {
 	add := func(lane int, seq uint64, code string) {
 		d := dead(seq)
 		d.Message.Lane, d.Code = lane, code
-		if err := letters.SetAside(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, letters.SetAside(t.Context(), d))
 	}
 	add(0, 1, "a")
 	add(1, 2, "b")
 	time.Sleep(20 * time.Millisecond)
 	middle, err := w.Now(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	room, err := letters.Room(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	time.Sleep(20 * time.Millisecond)
 	add(0, 3, "b")
 	one := 1
@@ -249,9 +240,7 @@ func TestNotesSayWhoSettledALetter(t *testing.T) {
 	w := open(t, stream.Config{})
 	letters := stream.NewDeadLetters(w.Stream)
 	for seq := range uint64(3) {
-		if err := letters.SetAside(context.Background(), dead(seq+1)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, letters.SetAside(context.Background(), dead(seq+1)))
 	}
 	for _, d := range w.list(stream.DeadFilter{Heads: true}) {
 		if len(d.Message.Body) > 0 || d.Code != "too_deep" || d.Message.Source != "cluster-a" {
@@ -263,15 +252,11 @@ func TestNotesSayWhoSettledALetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	for by, d := range map[string]stream.DeadLetter{"Änn ✓ a: b": all[1], "": all[2]} {
-		if err := letters.As(by).Drop(context.Background(), d); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, letters.As(by).Drop(context.Background(), d))
 	}
 	got := map[uint64]string{}
 	for note, err := range letters.Settled(context.Background()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		got[note.Seq] = note.By + " " + note.Resolution.Outcome + " " + note.Code
 	}
 	want := map[uint64]string{1: "ann replayed too_deep", 2: "Änn ✓ a: b dropped too_deep", 3: " dropped too_deep"}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -66,9 +67,7 @@ func TestOneSourceFillsNotTheRoomOfOthers(t *testing.T) {
 	took := func() uint64 {
 		t.Helper()
 		is, err := apis[0].Room(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return is.Bytes
 	}
 	flood("a")
@@ -104,9 +103,7 @@ func TestALetterThatIsThereIsNotRefused(t *testing.T) {
 		if errors.Is(err, flow.ErrDeadShare) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		kept = append(kept, d)
 	}
 	for _, d := range kept {
@@ -131,9 +128,7 @@ func TestDroppedLettersMakeRoom(t *testing.T) {
 	}
 	before := fill()
 	for _, d := range w.list(stream.DeadFilter{}) {
-		if err := letters.Drop(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, letters.Drop(t.Context(), d))
 	}
 	time.Sleep(stream.RecountEvery)
 	if again := fill(); before == 0 || again != before {
@@ -174,9 +169,7 @@ func TestChangesHaveRoomWhenRecordsHaveNone(t *testing.T) {
 	until("a", flow.ErrDeadShare)
 	until("b", nil)
 	for _, d := range w.list(stream.DeadFilter{}) {
-		if err := letters.Drop(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, letters.Drop(t.Context(), d))
 	}
 	until("a", nil)
 }

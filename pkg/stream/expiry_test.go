@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/stream"
 )
 
@@ -15,9 +16,7 @@ func TestTheExpiryLineMovesForwardOnly(t *testing.T) {
 	line := func() string {
 		t.Helper()
 		day, err := w.ExpiryLine(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return day
 	}
 	if day := line(); day != "" {
@@ -41,9 +40,7 @@ func TestTheExpiryLineMovesForwardOnly(t *testing.T) {
 		t.Errorf("after five moves at once it is %q", day)
 	}
 	kv, err := w.jetStream().KeyValue(stream.LaneBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := kv.Put("expired", []byte("soon")); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -208,21 +209,15 @@ authorization { users: [
   {user: admin, password: a}
   {user: api, password: b, permissions: {publish: {allow: ["$JS.API.>", "$KV.>"]}, subscribe: ["_INBOX_api.>"]}}
 ] }`, dir)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(conf, []byte(text), 0o600))
 	server := natstest.StartWith(t, embedded.Config{ConfigFile: conf, Listen: "127.0.0.1:0"})
 	reg := prometheus.NewRegistry()
 	url := "nats://api:b@" + server.URL[len("nats://"):]
 	nc, err := dial.Connect(dial.Config{URL: url, Name: "api"}, quiet(), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer nc.Close()
 	s, err := stream.Open(t.Context(), nc, stream.Config{MaxBytes: 1 << 20}, quiet(), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if _, err := stream.NewPublisher(s).Publish(ctx, submission("one", 10)); !errors.Is(err, flow.ErrUnavailable) {

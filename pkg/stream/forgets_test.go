@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -18,9 +19,7 @@ func TestAnOrderReachesEveryOwner(t *testing.T) {
 	w.addLane()
 	states := stream.NewLaneStates(w.Stream)
 	before, err := states.CompareAndSwap(t.Context(), 0, flow.LaneState{Owner: "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if orders, err := w.Forgets(t.Context()); err != nil || len(orders) > 0 {
 		t.Fatalf("orders %v, %v", orders, err)
 	}
@@ -52,18 +51,14 @@ func TestAnOrderEndsAndIsWrittenAgain(t *testing.T) {
 	order := flow.Forget{ID: "r1", Before: 5, Subjects: []flow.ForgetSubject{{Source: "a", Keys: []string{"7"}}}}
 	for range 2 {
 		for range 2 {
-			if err := w.RestoreForget(t.Context(), order); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.RestoreForget(t.Context(), order))
 		}
 		orders, err := w.Forgets(t.Context())
 		if diff := cmp.Diff([]flow.Forget{order}, orders); err != nil || diff != "" {
 			t.Errorf("%v, orders (-want +got):\n%s", err, diff)
 		}
 		for range 2 {
-			if err := w.EndForget(t.Context(), order.ID); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.EndForget(t.Context(), order.ID))
 		}
 		if orders, err := w.Forgets(t.Context()); err != nil || len(orders) > 0 {
 			t.Errorf("ended: orders %v, %v", orders, err)

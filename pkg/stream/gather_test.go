@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/stream"
 )
 
@@ -44,9 +45,7 @@ func TestManySmallOnesShareASync(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	js, err := jetstream.New(w.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	body := chunksOf(submission("x", 600))[0].Body
 	var grouped, single float64
 	for range 3 { // in turns: the disk has others to serve
@@ -80,9 +79,7 @@ func TestManySmallOnesShareASync(t *testing.T) {
 func value(t testing.TB, reg *prometheus.Registry, name string, labels map[string]string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var sum float64
 	for _, f := range families {
 		if f.GetName() != name {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -17,22 +18,16 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 	w.publish(w.publisher(), "id", 20)
 	positions := stream.NewLaneStates(w.Stream)
 	pos, err := positions.Read(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	identity, err := positions.StreamID(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if diff := cmp.Diff(flow.LaneState{}, pos); diff != "" {
 		t.Fatalf("position of a new lane (-want +got):\n%s", diff)
 	}
 
 	pos.StreamID, pos.Owner, pos.Claim = identity, "one", &flow.Claim{First: 1, Last: 10, Hash: "h"}
 	first, err := positions.CompareAndSwap(t.Context(), 0, pos)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	// An answer that was lost: the same swap again is not a conflict.
 	again, err := positions.CompareAndSwap(t.Context(), 0, pos)
 	if err != nil || again.Revision != first.Revision {
@@ -57,9 +52,7 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 		t.Fatalf("got %v, want %v", err, flow.ErrNotOwner)
 	}
 	got, err := openOn(t, w.server, stream.Config{}).position(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if diff := cmp.Diff(other, got); diff != "" {
 		t.Errorf("position read by another process (-want +got):\n%s", diff)
 	}
@@ -157,9 +150,7 @@ func TestNoClockIsComparedWithAnother(t *testing.T) {
 	pos := before
 	pos.Done, pos.Stamp, pos.Claim = 5, w.stamp(0, 5), &flow.Claim{First: 6, Last: 10, Stamp: w.stamp(0, 10), Hash: "h"}
 	pos, err := stream.NewLaneStates(w.Stream).CompareAndSwap(t.Context(), 0, pos)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := w.position(0); err != nil {
 		t.Errorf("a claim of the messages that are there: %v", err)
 	}
@@ -178,9 +169,7 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 	before := w.swapTo(0, 10)
 	w.recreate("FLOW_0")
 	after, err := w.position(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if after.StreamID != before.StreamID {
 		t.Errorf("the position names %s, written as %s", after.StreamID, before.StreamID)
 	}
@@ -233,9 +222,7 @@ func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
 func TestAPositionThatDoesNotParseIsAnError(t *testing.T) {
 	w := open(t, stream.Config{})
 	kv, err := w.jetStream().KeyValue(stream.LaneBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := kv.Put("lane.0", []byte("{")); err != nil {
 		t.Fatal(err)
 	}

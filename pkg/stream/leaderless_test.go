@@ -9,6 +9,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/stream"
 )
 
@@ -23,9 +24,7 @@ func TestOpenWaitsForALeader(t *testing.T) {
 	cluster.Start(0)
 	reg := prometheus.NewRegistry()
 	nc, err := dial.Connect(dial.Config{URL: cluster.URL, Name: "early"}, quiet(), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -28,9 +29,7 @@ func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 	url, servers := natstest.StartProcesses(t, 3)
 	w := openAt(t, url, stream.Config{Replicas: 3, MaxBytes: 16 << 20, Poll: time.Hour})
 	js, err := jetstream.New(w.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	// While the one is away that leads the cluster, nothing is listed at all;
 	// then another leads it.
 	for try, listed := 0, false; !listed; try++ {
@@ -78,9 +77,7 @@ func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 	cfg := stream.Config{Poll: 20 * time.Millisecond, Fresh: 100 * time.Millisecond, MaxBytes: 16 << 20}
 	w := openAt(t, server.URL, cfg)
 	slept, err := stream.Open(t.Context(), w.nc, cfg, quiet(), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := stream.NewPublisher(slept)
 	if _, err := p.Publish(t.Context(), submission("before", 10)); err != nil {
 		t.Fatal(err)
@@ -122,9 +119,7 @@ func found(t *testing.T, w *world) ([]int, error) {
 func leader(t *testing.T, js jetstream.JetStream, name string) string {
 	t.Helper()
 	handle, err := js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return handle.CachedInfo().Cluster.Leader
 }
 
@@ -138,9 +133,7 @@ func eachLeads(t *testing.T, w *world, js jetstream.JetStream) []int {
 		for begun := time.Now(); err != nil && time.Since(begun) < 20*time.Second; lane, err = w.AddLane(t.Context()) {
 			time.Sleep(100 * time.Millisecond) // the servers agree on a leader once one of them has come back
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		name := leader(t, js, stream.LaneName(lane))
 		var i int
 		if _, err := fmt.Sscanf(name, "n%d", &i); err == nil && name != w.nc.ConnectedServerName() {

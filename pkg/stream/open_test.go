@@ -20,6 +20,7 @@ import (
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -28,9 +29,7 @@ func TestEverythingIsMadeAsItMustBe(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 7 << 20, DeadMaxBytes: 3 << 20, DuplicateWindow: 90 * time.Second})
 	js := w.jetStream()
 	info, err := js.StreamInfo("FLOW_0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	got := info.Config
 	got.Metadata, got.Description = nil, ""
 	want := nats.StreamConfig{
@@ -43,9 +42,7 @@ func TestEverythingIsMadeAsItMustBe(t *testing.T) {
 	}
 	for name, ttl := range map[string]time.Duration{"KV_flow_lanes": 0, "KV_flow_leases": 10 * time.Second, "KV_flow_state": 0} {
 		info, err := js.StreamInfo(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if info.Config.AllowDirect || info.Config.MaxAge != ttl || info.Config.Storage != nats.FileStorage {
 			t.Errorf("%s: %+v", name, info.Config)
 		}
@@ -59,9 +56,7 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 7 << 20, DuplicateWindow: 90 * time.Second})
 	js := w.jetStream()
 	info, err := js.StreamInfo("FLOW_0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	cfg := info.Config
 	cfg.Discard, cfg.AllowDirect, cfg.MaxMsgSize = nats.DiscardOld, true, -1
 	if _, err := js.UpdateStream(&cfg); err != nil {
@@ -115,9 +110,7 @@ func TestProgramsThatStartAtOnceFindOneStream(t *testing.T) {
 				return err
 			})
 		}
-		if err := group.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, group.Wait())
 		server.Stop()
 	}
 }
@@ -139,9 +132,7 @@ func TestAStreamThatWouldLoseRecordsIsRefused(t *testing.T) {
 			server := natstest.Start(t)
 			nc := server.Connect()
 			js, err := nc.JetStream()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			cfg := lane
 			cfg.Metadata = map[string]string{stream.FormatKey: strconv.Itoa(flow.Format)}
 			c.change(&cfg)
@@ -181,9 +172,7 @@ func TestOpenWaitsForNATSAsLongAsItMay(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	s, err := stream.Open(ctx, nc, stream.Config{MaxBytes: 1 << 20}, quiet(), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := s.Check(ctx); err != nil {
 		t.Errorf("check: %v", err)
 	}
@@ -244,9 +233,7 @@ func TestAStreamThatIsNotOpenYet(t *testing.T) {
 	server := natstest.Start(t)
 	nc := server.Connect()
 	s, err := stream.New(nc, stream.Config{MaxBytes: 1 << 20}, quiet(), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := stream.NewPublisher(s)
 	for name, ask := range map[string]func() error{
 		"publish":     func() error { _, err := p.Publish(t.Context(), submission("id", 10)); return err },
@@ -264,18 +251,14 @@ func TestAStreamThatIsNotOpenYet(t *testing.T) {
 		}
 	}
 	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for name := range js.StreamNames() {
 		t.Errorf("stream %s was made", name)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	if err := s.Opened(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Opened(t.Context()))
 	if _, err := p.Publish(t.Context(), submission("id", 10)); err != nil {
 		t.Errorf("after it is open: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -206,9 +207,7 @@ func TestAPartOfASubmissionMayBeThere(t *testing.T) {
 		t.Errorf("chunks (-want +got):\n%s", diff)
 	}
 	roomier := openOn(t, w.server, stream.Config{MaxBytes: 8 << 20})
-	if err := w.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Refresh(t.Context()))
 	if got, err := p.Publish(t.Context(), submission("does-not", 300<<10, 300<<10, 300<<10)); err != nil || got.Replayed {
 		t.Fatalf("again: got %+v, %v", got, err)
 	}
@@ -329,18 +328,12 @@ func TestRestartsInTheMiddleOfTraffic(t *testing.T) {
 
 func TestADeniedPublishIsUnavailable(t *testing.T) {
 	w := open(t, stream.Config{})
-	if err := w.nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.nc.Flush())
 	// A stream that was sealed by hand refuses everything.
 	js, err := w.nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	info, err := js.StreamInfo("FLOW_0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	cfg := info.Config
 	cfg.Sealed = true
 	cfg.Duplicates = 0

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -75,9 +76,7 @@ func TestPurgingNeverForgetsAnIDWithinItsWindow(t *testing.T) {
 	}
 	w.swapTo(0, 40) // all of it is stored, and the lane is more than half full
 	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
-	if err := purger.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, purger.Purge(t.Context()))
 	w.server.Restart()
 	w.connected(t.Context())
 	for i := range 40 {
@@ -104,12 +103,8 @@ func TestPurgingMakesRoomAgain(t *testing.T) {
 	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{})
 	purger.SetMargin(0)
 	time.Sleep(300 * time.Millisecond)
-	if err := purger.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, purger.Purge(t.Context()))
+	fatal.If(t, w.Refresh(t.Context()))
 	lane := w.Lanes()[0]
 	if lane.Bytes > 1<<19 || lane.Bytes < 1<<18 || lane.Last != stored {
 		t.Errorf("the lane holds %d bytes, %d to %d, want about half of 1 MiB, to %d", lane.Bytes, lane.First, lane.Last, stored)
@@ -121,9 +116,7 @@ func TestPurgingMakesRoomAgain(t *testing.T) {
 	purger = stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
 	purger.SetMargin(0)
 	time.Sleep(300 * time.Millisecond) // "more" is out of its window too
-	if err := purger.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, purger.Purge(t.Context()))
 	if list := w.all(0); list[0].Seq != stored-4 {
 		t.Errorf("the lane begins at %d, want %d, the first that is not stored", list[0].Seq, stored-4)
 	}
@@ -140,9 +133,7 @@ func TestALaneOfAnEarlierTimeIsNotPurged(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
 	purger.SetMargin(0)
-	if err := purger.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, purger.Purge(t.Context()))
 	if got := len(w.all(0)); got != 10 {
 		t.Errorf("the lane holds %d messages, want all 10", got)
 	}
@@ -162,32 +153,24 @@ func TestWhatABackupAsksForIsKept(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // out of the window of their ids
 	begins := func(want uint64) {
 		t.Helper()
-		if err := errors.Join(purger.Purge(t.Context()), w.Refresh(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(purger.Purge(t.Context()), w.Refresh(t.Context())))
 		if got := w.Lanes()[0].First; got != want {
 			t.Errorf("the lane begins at %d, want %d", got, want)
 		}
 	}
-	if err := w.Pin(t.Context(), 0, stream.PinVerify, 4, time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Pin(t.Context(), 0, stream.PinVerify, 4, time.Hour))
 	if err := w.Pin(t.Context(), 0, stream.PinBackup, 6, time.Hour); err != nil { // the least of all counts
 		t.Fatal(err)
 	}
 	begins(4)
-	if err := w.Unpin(t.Context(), 0, stream.PinVerify); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Unpin(t.Context(), 0, stream.PinVerify))
 	begins(6)
 	if err := w.Pin(t.Context(), 0, stream.PinBackup, 7, -time.Second); err != nil { // asked for and not again
 		t.Fatal(err)
 	}
 	begins(11)
 	for range 2 { // what is not asked for is let go of, too
-		if err := w.Unpin(t.Context(), 0, stream.PinBackup); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Unpin(t.Context(), 0, stream.PinBackup))
 	}
 }
 
@@ -207,15 +190,11 @@ func TestAnIdleLaneIsPurgedInTheEnd(t *testing.T) {
 		if err == nil {
 			_, err = states.CompareAndSwap(t.Context(), 0, pos)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	purge := func(first, last uint64) {
 		t.Helper()
-		if err := errors.Join(purger.Purge(t.Context()), w.Refresh(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(purger.Purge(t.Context()), w.Refresh(t.Context())))
 		if lane := w.Lanes()[0]; lane.First != first || lane.Last != last {
 			t.Errorf("the lane holds %d to %d, want %d to %d", lane.First, lane.Last, first, last)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -65,9 +66,7 @@ func TestReadingGoesOnAfterARestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	c, err := w.OpenLane(ctx, 0, 4, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	next := func(want uint64) {
 		t.Helper()
@@ -89,9 +88,7 @@ func TestReadingGoesOnAfterARestart(t *testing.T) {
 func TestNextWaitsAsLongAsItMay(t *testing.T) {
 	w := open(t, stream.Config{})
 	c, err := w.OpenLane(t.Context(), 0, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -147,27 +144,19 @@ func TestAReaderIsNotLeftInSilence(t *testing.T) {
 	w.publish(p, "before", 1)
 	w.SetSilence(200 * time.Millisecond)
 	all, err := w.OpenLane(t.Context(), 0, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer all.Close()
 	changes, err := w.OpenChanges(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer changes.Close()
 	if e, err := all.Next(t.Context()); err != nil || e.Seq != 1 {
 		t.Fatalf("got %d, %v, want the first message", e.Seq, err)
 	}
 
 	js, err := jetstream.New(w.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	lane, err := js.Stream(t.Context(), "FLOW_0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	paused := 0
 	for consumer := range lane.ListConsumers(t.Context()).Info() {
 		if _, err := lane.PauseConsumer(t.Context(), consumer.Name, time.Now().Add(time.Hour)); err != nil {
@@ -226,13 +215,9 @@ func TestAGapInTheMiddleIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := js.DeleteMsg("FLOW_1", 6); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, js.DeleteMsg("FLOW_1", 6))
 	c, err := w.OpenLane(t.Context(), 1, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	for seq := uint64(1); seq <= 5; seq++ {
 		if m, err := c.Next(t.Context()); err != nil || m.Seq != seq {
@@ -251,9 +236,7 @@ func TestAStreamMadeAgainWhileItIsReadIsFound(t *testing.T) {
 	p := w.publisher()
 	w.publish(p, "id", 3)
 	c, err := w.OpenLane(t.Context(), 0, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	if _, err := c.Next(t.Context()); err != nil {
 		t.Fatal(err)
@@ -302,13 +285,9 @@ func TestALaneDeletedWhileItIsReadIsFound(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 1 << 20})
 	lane := w.addLane()
 	c, err := w.OpenLane(t.Context(), lane, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
-	if err := w.jetStream().DeleteStream(stream.LaneName(lane)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.jetStream().DeleteStream(stream.LaneName(lane)))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, err := c.Next(ctx); !errors.Is(err, flow.ErrGap) {

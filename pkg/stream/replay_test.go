@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/change"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -51,9 +52,7 @@ func TestAReplayIsThereOnce(t *testing.T) {
 			p := w.publisher()
 			letters := stream.NewDeadLetters(w.Stream)
 			w.publish(p, "other", 3)
-			if err := letters.SetAside(t.Context(), dead(2)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, letters.SetAside(t.Context(), dead(2)))
 			d := w.list(stream.DeadFilter{})[0]
 			c.interrupt(w, d, p)
 			w.publish(p, "more", 3)
@@ -134,14 +133,10 @@ func TestAReplayThatCanNotBeLookedUpIsNotRepeated(t *testing.T) {
 	p := w.publisher()
 	letters := stream.NewDeadLetters(w.Stream)
 	w.publish(p, "old", 5)
-	if err := letters.SetAside(t.Context(), dead(2)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, letters.SetAside(t.Context(), dead(2)))
 	d := w.list(stream.DeadFilter{})[0]
 	w.note(d)
-	if err := w.jetStream().PurgeStream("FLOW_0"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.jetStream().PurgeStream("FLOW_0"))
 	if _, err := letters.Replay(t.Context(), p, d); !errors.Is(err, stream.ErrHistoryGone) {
 		t.Errorf("got %v, want %v", err, stream.ErrHistoryGone)
 	}
@@ -153,14 +148,10 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 	letters := stream.NewDeadLetters(w.Stream)
 	c := change.Change{Kind: change.FieldDeleted, Target: change.Target{Table: "t", Field: "f"}, By: "me", At: time.Now().UTC(), ID: "change-1"}
 	body, err := c.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d := dead(4)
 	d.Index, d.Message.Topic, d.Message.Body = -1, stream.ChangePrefix+c.Target.Key(), body
-	if err := letters.SetAside(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, letters.SetAside(t.Context(), d))
 	if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -175,9 +166,7 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 
 	// One that is no change cannot be replayed, and stays.
 	d.Message.Seq, d.Message.Body = 5, []byte("{}")
-	if err := letters.SetAside(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, letters.SetAside(t.Context(), d))
 	var bad *change.BadChangeError
 	if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); !errors.As(err, &bad) {
 		t.Errorf("got %v, want a BadChangeError", err)
@@ -257,15 +246,9 @@ func TestALetterThatWasSettledStaysSo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := dead(2)
 			d.Index = len(name)
-			if err := letters.SetAside(t.Context(), d); err != nil {
-				t.Fatal(err)
-			}
-			if err := settle(w.list(stream.DeadFilter{})[0]); err != nil {
-				t.Fatal(err)
-			}
-			if err := letters.SetAside(t.Context(), d); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, letters.SetAside(t.Context(), d))
+			fatal.If(t, settle(w.list(stream.DeadFilter{})[0]))
+			fatal.If(t, letters.SetAside(t.Context(), d))
 			if left := w.list(stream.DeadFilter{}); len(left) != 0 {
 				t.Errorf("the letter is back: %+v", left)
 			}
@@ -275,15 +258,11 @@ func TestALetterThatWasSettledStaysSo(t *testing.T) {
 	for range 2 {
 		d := dead(2)
 		d.Message.Topic = ""
-		if err := letters.SetAside(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, letters.SetAside(t.Context(), d))
 		all := w.list(stream.DeadFilter{})
 		if len(all) != 1 {
 			t.Fatalf("%d letters of no lane, want 1", len(all))
 		}
-		if err := letters.Drop(t.Context(), all[0]); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, letters.Drop(t.Context(), all[0]))
 	}
 }

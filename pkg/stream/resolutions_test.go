@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -45,9 +46,7 @@ func TestTheOutcomeOfADeadLetterOutlivesIt(t *testing.T) {
 	if _, err := letters.Replay(t.Context(), p, list[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := letters.Drop(t.Context(), list[2]); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, letters.Drop(t.Context(), list[2]))
 	want := []stream.Resolution{
 		{Seq: 3, Index: 3, Outcome: stream.OutcomeDead},
 		{Seq: 2, Index: 3, Outcome: stream.OutcomeReplayed},
@@ -83,17 +82,13 @@ func TestOutcomesGoWithTheirMessages(t *testing.T) {
 	w.publish(p, "old", 10)
 	w.setAside(dead(3), dead(8))
 	for _, d := range w.list(stream.DeadFilter{}) {
-		if err := stream.NewDeadLetters(w.Stream).Drop(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, stream.NewDeadLetters(w.Stream).Drop(t.Context(), d))
 	}
 	w.swapTo(0, 5)
 	time.Sleep(300 * time.Millisecond)
 	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
 	purger.SetMargin(0)
-	if err := purger.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, purger.Purge(t.Context()))
 	want := []stream.Resolution{{Seq: 8, Index: 3, Outcome: stream.OutcomeDropped}}
 	if diff := cmp.Diff(want, w.outcomes()); diff != "" {
 		t.Errorf("outcomes after messages 1 to 5 were purged (-want +got):\n%s", diff)
@@ -117,16 +112,12 @@ func TestListingEndsWhenTheLastLettersGo(t *testing.T) {
 	defer cancel()
 	n := 0
 	for _, err := range letters.List(ctx, stream.DeadFilter{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if n++; n > 1 {
 			continue
 		}
 		for _, d := range all[1:] {
-			if err := letters.Drop(ctx, d); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, letters.Drop(ctx, d))
 		}
 	}
 	if n == 0 || n == len(all) {

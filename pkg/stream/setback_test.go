@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -262,9 +263,7 @@ func TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone(t *testing.T) {
 		t.Errorf("of a message that is there: got %v and %v, and the lane has it %d times", first, second, w.counted(0)["one"])
 	}
 	first, second = p.SendTwice(t.Context(), submission("two", 10), func() {
-		if err := w.jetStream().PurgeStream("FLOW_0"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.jetStream().PurgeStream("FLOW_0"))
 	})
 	if first != nil || !errors.Is(second, flow.ErrUnavailable) {
 		t.Errorf("got %v and %v, want %v the second time", first, second, flow.ErrUnavailable)
@@ -309,9 +308,7 @@ func TestAReaderNoticesThatItsLaneWasSetBack(t *testing.T) {
 	setBack := w.backup(0)
 	w.publish(p, "lost", 2)
 	r, err := w.OpenLane(t.Context(), 0, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer r.Close()
 	for seq := uint64(1); seq <= 4; seq++ {
 		if e, err := r.Next(t.Context()); err != nil || e.Seq != seq {

@@ -11,6 +11,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -94,9 +95,7 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 			p := natstest.StartProcess(t)
 			w := openBy(t, dial.Config{URL: p.URL, Name: "test", Silence: silence}, c.cfg)
 			pub := w.publisher()
-			if err := c.send(w, pub, "before")(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.send(w, pub, "before")(t.Context()))
 			var sending [3][]func(context.Context) error
 			for turn := range sending {
 				for i := range c.n {

@@ -19,6 +19,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -35,9 +36,7 @@ type slowDisk struct {
 func slow(t *testing.T, server string) (*slowDisk, string) {
 	t.Helper()
 	u, err := url.Parse(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d := &slowDisk{t: t, server: u.Host}
 	return d, "nats://" + proxied(t, d.serve)
 }
@@ -177,9 +176,7 @@ func TestACallThatGaveUpIsFoundByItsRepeat(t *testing.T) {
 func proxied(t *testing.T, serve func(context.Context, net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var serving sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); listener.Close(); serving.Wait() })

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -167,9 +168,7 @@ func TestWhatGoesToTwoLanes(t *testing.T) {
 	if _, err := p.Publish(t.Context(), sub); !errors.Is(err, flow.ErrFull) || !errors.As(err, &retry) {
 		t.Fatalf("one lane is full: got %v, want %v and when to come back", err, flow.ErrFull)
 	}
-	if err := w.jetStream().PurgeStream("FLOW_0"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.jetStream().PurgeStream("FLOW_0"))
 	for n, want := range []bool{false, true} {
 		got, err := p.Publish(t.Context(), sub)
 		if err != nil || got.Replayed != want || len(got.Places) != 2 || got.Places[0].Lane != 0 || got.Places[1].Lane != 1 {
@@ -242,12 +241,8 @@ func TestSourcesOfAnEarlierTime(t *testing.T) {
 	}
 	w.addLane()
 	kv, err := w.jetStream().KeyValue(stream.SourceBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := kv.Delete("s" + base64.RawURLEncoding.EncodeToString([]byte("a"))); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, kv.Delete("s"+base64.RawURLEncoding.EncodeToString([]byte("a"))))
 	if diff := cmp.Diff(map[string][]int{"b": {0}}, w.sources()); diff != "" {
 		t.Errorf("sources (-want +got):\n%s", diff)
 	}
@@ -255,12 +250,8 @@ func TestSourcesOfAnEarlierTime(t *testing.T) {
 		t.Errorf("a source whose entry was deleted is not met again: %v", err)
 	}
 	cfg, err := w.jetStream().StreamInfo("KV_" + stream.SourceBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.jetStream().DeleteStream(cfg.Config.Name); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, w.jetStream().DeleteStream(cfg.Config.Name))
 	if _, err := w.jetStream().AddStream(&cfg.Config); err != nil {
 		t.Fatal(err)
 	}

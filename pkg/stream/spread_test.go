@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -94,9 +95,7 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 	met := w.Sources()[0].Revision
 	var said []string
 	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
-	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1, 2}, Say: say}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1, 2}, Say: say}))
 	before := sent.Load()
 	for deadline := time.Now().Add(10 * time.Second); sent.Load() < before+500 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
@@ -209,9 +208,7 @@ func TestASpreadIsKilledAtEveryStep(t *testing.T) {
 			if done := step == 3; errors.Is(err, flow.ErrHeld) == done {
 				t.Errorf("between: got %v", err)
 			}
-			if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0}}); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0}}))
 			if diff := gocmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
 				t.Errorf("sources (-want +got):\n%s", diff)
 			}
@@ -227,17 +224,11 @@ func TestAMarkIsTakenBack(t *testing.T) {
 	w.met()
 	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{0}, Move: []int{0, 1}})
 	kv, err := w.jetStream().KeyValue(stream.SourceBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for range 2 { // with a move, and while the write of one is on its way
 		late, err := kv.Get("s" + base64.RawURLEncoding.EncodeToString([]byte("cluster-a")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Stay(t.Context(), "cluster-a"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
+		fatal.If(t, w.Stay(t.Context(), "cluster-a"))
 		if _, err := kv.Update(late.Key(), late.Value(), late.Revision()); err == nil {
 			t.Error("a write that lands after the source was told to stay is taken")
 		}
@@ -256,9 +247,7 @@ func TestOneThatSleptThroughASpread(t *testing.T) {
 	w.met()
 	w.storing()
 	slept, err := stream.Open(t.Context(), w.nc, spreadable(), quiet(), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := stream.NewPublisher(slept)
 	asked := 0
 	ask := func(string, ...any) {
@@ -268,13 +257,9 @@ func TestOneThatSleptThroughASpread(t *testing.T) {
 			}
 		}
 	}
-	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: ask}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: ask}))
 	time.Sleep(300 * time.Millisecond) // until what it has seen is old
-	if err := sendOne(p, "cluster-a", "awake", 1); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, sendOne(p, "cluster-a", "awake", 1))
 	if got := ids(w.all(1)); !slices.Equal(got, []string{"awake"}) || asked < 2 {
 		t.Errorf("lane 1 holds %v, want what was sent after the move", got)
 	}
@@ -372,9 +357,7 @@ func TestASpreadOutlivesTheServers(t *testing.T) {
 		t.Logf("try %d: %v", try, err)
 	}
 	<-restarts
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if diff := gocmp.Diff(map[string][]int{"cluster-a": {0, 1}}, w.sources()); diff != "" {
 		t.Errorf("sources (-want +got):\n%s", diff)
 	}
@@ -385,9 +368,7 @@ func TestASpreadOutlivesTheServers(t *testing.T) {
 func TestASpreadOutlivesNATS(t *testing.T) {
 	t.Parallel()
 	w := open(t, spreadable())
-	if err := sendOne(w.publisher(), "cluster-a", "one", 1); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, sendOne(w.publisher(), "cluster-a", "one", 1))
 	w.addLane()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -402,9 +383,7 @@ func TestASpreadOutlivesNATS(t *testing.T) {
 	w.storing()
 	select {
 	case err := <-moved:
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	case <-time.After(30 * time.Second):
 		t.Fatal("the source is not moved half a minute after NATS is back")
 	}

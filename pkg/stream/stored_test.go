@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -27,9 +28,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	publish := func(id string) []flow.Place {
 		t.Helper()
 		receipt, err := p.Publish(t.Context(), submission(id, 10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return receipt.Places
 	}
 	places := publish("third")
@@ -45,9 +44,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	}
 	positions := stream.NewLaneStates(w.Stream)
 	at, err := positions.Read(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	move := func(identity string, done uint64) {
 		t.Helper()
 		at.StreamID, at.Done = identity, done
@@ -56,9 +53,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 		}
 	}
 	identity, err := positions.StreamID(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	// The lane state names no message, so that the lane is compared by its end alone.
 	for _, behind := range []func(){func() {}, func() { move(identity, 2) }, func() { move("FLOW_0@1", 3) }} {
 		behind()
@@ -157,9 +152,7 @@ func TestNoVoidRequestIsSaidToBeStored(t *testing.T) {
 		ack, err := w.jetStream().PublishMsg(&nats.Msg{Subject: stream.RecordTopic(0), Data: e.Body(), Header: nats.Header{
 			"Nats-Msg-Id": {id}, "Sluice-Entry": {e.Header(logEnd, patience)},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return flow.Place{Stream: w.Lanes()[0].StreamID(), Seq: ack.Sequence, ID: id}
 	}
 	time.Sleep(20 * time.Millisecond)

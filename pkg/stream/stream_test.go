@@ -14,6 +14,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -61,9 +62,7 @@ func openBy(t testing.TB, connection dial.Config, cfg stream.Config) *world {
 	}
 	reg := prometheus.NewRegistry()
 	nc, err := dial.Connect(connection, quiet(), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(nc.Close)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -81,22 +81,14 @@ func real(t *testing.T) {
 		return
 	}
 	said, err := stage.Sluice(t.Context(), "source", "add", "broker")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	file, err := os.Open("../../../pkg/warehouse/testdata/camunda-8.6.0.ndjson.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer file.Close()
 	packed, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	body, err := io.ReadAll(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	token := strings.Split(said, "\n")[1]
 	eventually(t, patience, func() error { return postAs(token, string(body), http.StatusOK) }) // it is accepted within a second
 }
@@ -109,14 +101,10 @@ func TestEveryNumberLeadsToWhatItCounts(t *testing.T) {
 	tb := signedIn(t)
 	tb.open("/instances?incident=open&any=1&source=local&id=order")
 	stuck, err := evaluate[string](tb, `document.querySelector('tbody th a').getAttribute('href')`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	tb.open(stuck)
 	record, err := evaluate[string](tb, `document.querySelector('a[href^="/record?"]').getAttribute('href')`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	process := query(t, "SELECT bpmn_process_id FROM flow.v_process_instances WHERE source = 'broker' GROUP BY 1 ORDER BY count() DESC LIMIT 1")
 	span := "&from=2020-01-01T00:00:00Z&to=" + time.Now().UTC().Format(time.RFC3339)
 	since, lists := time.Now(), map[string]string{} // what each list says
@@ -145,9 +133,7 @@ func TestEveryNumberLeadsToWhatItCounts(t *testing.T) {
 		}
 		tb.linked(path)
 		found, err := evaluate[[]number](tb, `[...document.querySelectorAll('a.fig[data-is]')].map(a => ({Is: a.dataset.is, Value: a.dataset.value, Href: a.getAttribute('href')}))`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, n := range found {
 			place := n.Is + " " + n.Href
 			said, known := lists[place]

@@ -67,9 +67,7 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.do(chromedp.Navigate("http://"+stage.console+"/instances?incident=open&any=1&source=local&id=order"), chromedp.WaitVisible(chromedp.CSS("tbody th a")))
 	tb.accessible()
 	key, err := evaluate[string](tb, `document.querySelector('tbody th a').textContent`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	tb.do(chromedp.Click(chromedp.CSS("tbody th a")), chromedp.WaitVisible(chromedp.CSS("#timeline")))
 	tb.shows("INCIDENT", "OPEN", key)
 	tb.drawn()

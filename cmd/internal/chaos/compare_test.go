@@ -15,6 +15,7 @@ import (
 
 	"sluice/cmd/internal/deployment"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load"
 	"sluice/pkg/record"
@@ -29,13 +30,9 @@ func filled(t *testing.T) (db *warehouse.DB, ledgers []*ledger, records [][]byte
 	t.Helper()
 	_, url := clickhousetest.FreshDatabase(t)
 	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	g := load.NewGenerator(load.GeneratorConfig{Seed: 9, Step: time.Millisecond, Envelope: load.FullEnvelope})
 	for range 3000 {
 		r, _ := g.Next()
@@ -49,13 +46,9 @@ func filled(t *testing.T) (db *warehouse.DB, ledgers []*ledger, records [][]byte
 	}{{"a", records}, {"b", records}, {anonymousSource, [][]byte{twin, twin, twin}}} {
 		insert(t, db, of.source, uint64(i+1), of.records)
 		l, err := newLedger(dir, of.source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(l.close)
-		if err := l.note(fmt.Appendf(nil, "[%s]", bytes.Join(of.records, []byte(","))), true); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, l.note(fmt.Appendf(nil, "[%s]", bytes.Join(of.records, []byte(","))), true))
 		ledgers = append(ledgers, l)
 	}
 	return db, ledgers, records
@@ -66,13 +59,9 @@ func insert(t *testing.T, db *warehouse.DB, source string, seq uint64, records [
 	t.Helper()
 	m := flow.Message{Seq: seq, Source: source, Incarnation: 1, Received: time.Now(), Body: fmt.Appendf(nil, "[%s]", bytes.Join(records, []byte(",")))}
 	b := record.Block{Columns: new(record.Columns), Token: fmt.Sprint("test-", seq), StoredAt: time.Now().UnixMilli()}
-	if err := b.Columns.Append(&m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, b.Columns.Append(&m))
 	b.To = b.Columns.Rows()
-	if err := db.Insert(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(t.Context(), b))
 }
 
 // TestTheComparisonFindsWhatIsWrong breaks the tables in every way that must
@@ -138,9 +127,7 @@ func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.tamper()
 			f, err := stored.judge(t.Context(), ledgers)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if diff := cmp.Diff(tt.want, wrong{f.Lost, f.Doubled, f.Strangers, f.Above, f.Below, int64(f.Differ)}); diff != "" {
 				t.Errorf("wrong (-want +got):\n%s", diff)
 			}

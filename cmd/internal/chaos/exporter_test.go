@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/fatal"
 )
 
 // taker takes records and fails now and then, before or after it has taken them.
@@ -82,19 +83,13 @@ func TestAnExporterSendsEverythingAndSomeOfItAgain(t *testing.T) {
 				cfg:        Config{For: 3 * time.Second, Rate: 3000}, journal: newJournal(io.Discard),
 			}
 			l, err := newLedger(t.TempDir(), "one")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer l.close()
 			s.ledgers = map[string]*ledger{"one": l}
 			did, err := s.export(t.Context(), engine{"one", 1, 1, forms}, 7)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			o, err := l.oracle()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			n := o.Acked()
 			if n < 1000 || int64(len(d.first)) != n || l.written() < did.Records {
 				t.Errorf("%d records came and %d are acknowledged, in %d lines of %d acknowledgements; want thousands", len(d.first), n, l.written(), did.Records)

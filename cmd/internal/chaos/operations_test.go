@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -55,30 +57,20 @@ func TestOperations(t *testing.T) {
 // TestALedgerIsReadAsItWasWritten, also while more is written, and after its client died.
 func TestALedgerIsReadAsItWasWritten(t *testing.T) {
 	l, err := newLedger(t.TempDir(), people)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.close()
 	now := time.UnixMilli(1763700000000)
 	for n, acked := range []bool{true, false, true} {
-		if err := l.noteRequest("key", []byte(shortLife(n, now)), acked); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, l.noteRequest("key", []byte(shortLife(n, now)), acked))
 	}
-	if err := l.note([]byte(`{"id":"alone"}`), true); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.note([]byte(`{"id":"alone"}`), true))
 	file, err := os.OpenFile(l.path, os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
 		_, err = file.WriteString(`{"source":"peo`)
 	}
-	if err := errors.Join(err, file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(err, file.Close()))
 	o, err := l.oracle()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if o.Acked() != 9 || l.written() != 13 || l.abandoned != 4 {
 		t.Errorf("%d records are acknowledged of %d, %d given up, want 9 of 13, 4", o.Acked(), l.written(), l.abandoned)
 	}

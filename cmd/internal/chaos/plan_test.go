@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/fatal"
 )
 
 // planned is the schedule of a run with so many NATS servers, as text.
@@ -14,9 +15,7 @@ func planned(t *testing.T, cfg Config, servers int) (lines []string) {
 	t.Helper()
 	cfg.NATS, cfg.RepeatWindow = servers, 5*time.Minute
 	d, err := deployment.New(cfg.deployment(t.TempDir(), cfg.posts().sources()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer d.Close()
 	for _, f := range plan(cfg, d) {
 		lines = append(lines, f.at.Round(time.Millisecond).String()+" "+f.Name())

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
 
@@ -16,9 +17,7 @@ func TestASoakForTwentySeconds(t *testing.T) {
 		Freshness: 10 * time.Second, // other tests may have the processors
 	})
 	t.Logf("\n%s", table.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 }
 
 func TestWhatGrowsIsNamed(t *testing.T) {

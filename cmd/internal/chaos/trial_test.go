@@ -12,14 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/fatal"
 )
 
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	programs := t.TempDir()
-	if err := deployment.BuildWithClocks(t.Context(), programs); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, deployment.BuildWithClocks(t.Context(), programs))
 	for name, test := range map[string]func(*testing.T, string){
 		"for half a minute":      forHalfAMinute,
 		"clocks and frozen apis": clocksAndFrozenAPIs,
@@ -57,9 +56,7 @@ func forHalfAMinute(t *testing.T, programs string) {
 // client's next attempt within a second settles every request.
 func rollingRestarts(t *testing.T, programs string) {
 	other := filepath.Join(t.TempDir(), "previous")
-	if err := os.Symlink(programs, other); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Symlink(programs, other))
 	for _, previous := range []string{"", other} {
 		var journal bytes.Buffer
 		result, err := upgrade(t.Context(), Upgrade{Bin: programs, Previous: previous, For: 20 * time.Second, Rate: 500, Seed: 1, Journal: &journal})
@@ -108,9 +105,7 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 	}
 	set := func(machine string, off time.Duration) {
 		t.Helper()
-		if err := s.SetClock(machine, off); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.SetClock(machine, off))
 		time.Sleep(150 * time.Millisecond) // programs look every 50 ms
 	}
 	for _, machine := range machines(s.Deployment) {
@@ -119,9 +114,7 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 			post(0, key, 3)
 			set(machine, off)
 			post(1, key, 3)
-			if err := s.operate(t.Context(), s.lanes("make")...); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.operate(t.Context(), s.lanes("make")...))
 			set(machine, 0)
 			post(0, key, 3)
 		}
@@ -155,14 +148,10 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 	}
 	post(0, "afterwards", 2)
 
-	if err := s.WaitStored(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.WaitStored(t.Context()))
 	stored := map[string]int{}
 	rows, err := s.Query(t.Context(), "SELECT replaceAll(bpmn_process_id, ' ', '_'), count() FROM flow.records GROUP BY ALL FORMAT TabSeparated")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for line := range strings.Lines(rows) {
 		var key string
 		var n int

@@ -16,6 +16,7 @@ import (
 
 	"sluice/cmd/internal/oracle"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load"
 	"sluice/pkg/load/simulator"
@@ -31,13 +32,9 @@ func TestMain(m *testing.M) { clickhousetest.Main(m) }
 func TestTheViewsAgreeWithTheOracle(t *testing.T) {
 	_, url := clickhousetest.FreshDatabase(t)
 	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	known := map[string]bool{"v_element_names": true} // compared where definitions are
 	for _, ofRows := range []string{"v_records", "v_event_log", "v_lint", "v_message_starts", "v_escalations", "v_modifications", "v_migrations", "v_errors"} {
 		known[ofRows] = true // and not of aggregates
@@ -62,9 +59,7 @@ func TestTheViewsAgreeWithTheOracle(t *testing.T) {
 		t.Run(source, func(t *testing.T) {
 			o := oracle.New(source)
 			for _, raw := range records {
-				if err := o.Add(oracle.Line{Source: source, Acked: true, Record: raw}); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, o.Add(oracle.Line{Source: source, Acked: true, Record: raw}))
 			}
 			seq++
 			insert(t, db, source, seq, records)
@@ -100,9 +95,7 @@ func generated(e load.Envelope) (records [][]byte) {
 func lines(t *testing.T, name string) (records [][]byte) {
 	t.Helper()
 	whole, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for line := range bytes.Lines(whole) {
 		if line = bytes.TrimSpace(line); json.Valid(line) {
 			records = append(records, line)
@@ -116,13 +109,9 @@ func insert(t *testing.T, db *warehouse.DB, source string, seq uint64, records [
 	t.Helper()
 	m := flow.Message{Seq: seq, Source: source, Incarnation: 1, Received: time.Now(), Body: fmt.Appendf(nil, "[%s]", bytes.Join(records, []byte(",")))}
 	b := record.Block{Columns: new(record.Columns), Token: fmt.Sprint("test-", seq), StoredAt: time.Now().UnixMilli()}
-	if err := b.Columns.Append(&m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, b.Columns.Append(&m))
 	b.To = b.Columns.Rows()
-	if err := db.Insert(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(t.Context(), b))
 }
 
 // compared compares all tables of a source.
@@ -131,9 +120,7 @@ func compared(t *testing.T, database, source string, o *oracle.Oracle) (reports 
 	read := func(query string) io.Reader {
 		t.Helper()
 		res, err := http.Post(clickhousetest.Shared(t).HTTP()+"/", "text/plain", strings.NewReader(query))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer res.Body.Close()
 		body, err := io.ReadAll(res.Body)
 		if err != nil || res.StatusCode != http.StatusOK {
@@ -143,9 +130,7 @@ func compared(t *testing.T, database, source string, o *oracle.Oracle) (reports 
 	}
 	note := func(r oracle.Report, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		reports = append(reports, r)
 	}
 	note(o.CompareRecords(read(o.Records().Query(database, source))))

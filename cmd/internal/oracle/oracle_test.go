@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/cmd/internal/oracle"
+	"sluice/pkg/fatal"
 )
 
 // event is a record of partition 1.
@@ -28,15 +29,11 @@ func read(t *testing.T, lines ...oracle.Line) *oracle.Oracle {
 	var all bytes.Buffer
 	encoder := json.NewEncoder(&all)
 	for _, line := range append(lines, oracle.Line{Source: "another", Acked: true, Record: []byte(`{}`)}) {
-		if err := encoder.Encode(line); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, encoder.Encode(line))
 	}
 	all.WriteString(`{"source":"a","acked":true,"rec`) // the client was killed
 	o := oracle.New("a")
-	if err := o.Read(&all); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, o.Read(&all))
 	return o
 }
 
@@ -82,9 +79,7 @@ func TestRows(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, err := read(t, tt.lines...).CompareRecords(strings.NewReader(tt.rows))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if diff := cmp.Diff(tt.want, said(r)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -93,13 +88,9 @@ func TestRows(t *testing.T) {
 	t.Run("what has expired is not missing, and what was forgotten was never sent", func(t *testing.T) {
 		o := oracle.New("a")
 		o.Forgotten = map[string]bool{"7": true}
-		if err := o.ReadExpired(strings.NewReader(noteRow)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, o.ReadExpired(strings.NewReader(noteRow)))
 		for _, record := range []string{first, note, nameless} {
-			if err := o.Add(line(true, record)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, o.Add(line(true, record)))
 		}
 		r, err := o.CompareRecords(strings.NewReader(row(1, "JOB", "CREATED")))
 		if err != nil || r.Missing != 1 || r.Strangers != 1 {
@@ -141,9 +132,7 @@ func TestCountersAndAggregates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := stored().CompareCounters(strings.NewReader(tt.rows))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if diff := cmp.Diff(tt.want, said(r)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -170,9 +159,7 @@ func TestCountersAndAggregates(t *testing.T) {
 					rows = "1\t2\t2\t2025-11-21 04:40:00.001\t2025-11-21 04:40:00.002\n"
 				}
 				r, err := table.Compare("a", strings.NewReader(rows))
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				var want []string
 				if table.Name == "v_jobs" {
 					want = tt.want

@@ -11,15 +11,14 @@ import (
 	"time"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/fatal"
 )
 
 func TestDurationsOfTheLogAreReadable(t *testing.T) {
 	var out bytes.Buffer
 	run.NewLogger(&out, false).With("component", "nats").Info("done", "a", 25*time.Second+3*time.Millisecond, "b", 1234567*time.Nanosecond, "error", errors.New("why"))
 	var line map[string]any
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(out.Bytes(), &line))
 	for key, want := range map[string]string{"component": "nats", "a": "25s", "b": "1ms", "error": "why"} {
 		if line[key] != want {
 			t.Errorf("%s: got %v, want %s", key, line[key], want)

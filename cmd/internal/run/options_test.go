@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/fatal"
 	"sluice/pkg/ingest"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -21,9 +22,7 @@ import (
 func TestAnOptionThatIsNotGivenChangesNoStream(t *testing.T) {
 	var cli struct{ stream.Config }
 	parser, err := kong.New(&cli)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := parser.Parse(nil); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest/dedup"
 )
@@ -28,9 +29,7 @@ func TestReadingAheadMakesNothingVoid(t *testing.T) {
 	}
 	for ahead := uint64(done); ahead < 40; ahead++ {
 		r := dedup.NewRequests(window)
-		if err := r.Recall(t.Context(), flow.LaneState{StreamID: "a"}, heads, func() {}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Recall(t.Context(), flow.LaneState{StreamID: "a"}, heads, func() {}))
 		want := map[uint64]dedup.Moment{}
 		for seq := uint64(1); seq <= ahead; seq++ {
 			if want[seq] = r.Tick(entry(seq)); r.IsVoid(entry(seq)) {
@@ -38,9 +37,7 @@ func TestReadingAheadMakesNothingVoid(t *testing.T) {
 			}
 		}
 		r.Decided(1, want[done])
-		if err := r.Recall(t.Context(), flow.LaneState{StreamID: "a", Done: done, DedupFrom: 1}, heads, func() {}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Recall(t.Context(), flow.LaneState{StreamID: "a", Done: done, DedupFrom: 1}, heads, func() {}))
 		for seq := uint64(done + 1); seq <= ahead; seq++ {
 			got := r.Tick(entry(seq))
 			if r.IsVoid(entry(seq)) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
@@ -14,9 +15,7 @@ import (
 func TestEqualHashesOfOtherRecords(t *testing.T) {
 	c := new(record.Columns)
 	m := flow.Message{Seq: 1, Source: "a", Received: time.Now(), Body: []byte(`[{"id":"job-7","key":4,"valueType":"JOB","intent":"CREATED"}]`)}
-	if err := c.Append(&m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Append(&m))
 	stored := flow.Identity{
 		Source: "a", Content: string(c.Identity.Value(0)), OwnID: "job-7", Key: 4, ValueType: "JOB", Intent: "CREATED",
 	}
