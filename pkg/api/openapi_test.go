@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -165,9 +167,7 @@ func TestTheDocumentHasExactlyTheMembersThereAre(t *testing.T) {
 		for member, schema := range d.contract.doc.Components.Schemas[name].Value.Properties {
 			documented[member] = documentedType(schema.Value)
 		}
-		if diff := cmp.Diff(there, documented); diff != "" {
-			t.Errorf("members of %s (-there +documented):\n%s", name, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("members of %s (-there +documented)", name), there, documented)
 	}
 }
 

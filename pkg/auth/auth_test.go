@@ -13,11 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sluice/pkg/auth"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -99,9 +99,7 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 			if !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
 				t.Errorf("error: got %v, want %v", err, tt.err)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("identity (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "identity", tt.want, got)
 		})
 	}
 }
@@ -312,7 +310,5 @@ func TestTokensInForceAreListedWithoutTheirDigests(t *testing.T) {
 	}
 	a := newAuth(t, auth.Config{Tokens: tokenFile(t, entries[0].Line()+"\n"+entries[1].Line())})
 	want := []auth.Entry{{Subject: "a", Source: "cluster", Scopes: []flow.Scope{flow.ScopeRead}, Tenants: []string{"t"}, Exclude: entries[0].Exclude}}
-	if diff := cmp.Diff(want, a.Tokens()); diff != "" {
-		t.Errorf("tokens (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "tokens", want, a.Tokens())
 }

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/pkg/auth"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -47,9 +46,7 @@ func TestATokenFileIsEditedInPlace(t *testing.T) {
 			}
 			got, err := os.ReadFile(file)
 			fatal.If(t, err)
-			if diff := cmp.Diff(c.want, string(got)); diff != "" {
-				t.Errorf("the file (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "the file", c.want, string(got))
 			if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o640 {
 				t.Errorf("its mode is %v, %v", info.Mode(), err)
 			}

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -18,10 +19,10 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/auth"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -134,9 +135,7 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 				if tt.why != "" && (!errors.Is(err, flow.ErrTokenInvalid) || !strings.Contains(err.Error(), tt.why)) {
 					t.Fatalf("%s: got %v, want a refusal because %s", pass, err, tt.why)
 				}
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("%s: identity (-want +got):\n%s", pass, diff)
-				}
+				expect.Equal(t, fmt.Sprintf("%s: identity", pass), tt.want, got)
 			}
 		})
 	}
@@ -151,10 +150,10 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 	}
 	for _, tt := range forged {
 		t.Run(tt.name, func(t *testing.T) {
-			expect(t, a, "forged", tt.token, flow.ErrTokenInvalid)
+			answers(t, a, "forged", tt.token, flow.ErrTokenInvalid)
 		})
 	}
-	expect(t, a, "a good one without a key id", sign(t, key.alg, key.private, "", claimsWith(nil)), nil)
+	answers(t, a, "a good one without a key id", sign(t, key.alg, key.private, "", claimsWith(nil)), nil)
 }
 
 func TestATokenFromMemoryStillExpires(t *testing.T) {
@@ -162,14 +161,14 @@ func TestATokenFromMemoryStillExpires(t *testing.T) {
 		secret := bytes.Repeat([]byte("s"), 32)
 		a := newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, string(secret)), Leeway: time.Second}})
 		token := sign(t, jose.HS256, secret, "", claimsWith(map[string]any{"exp": time.Now().Add(time.Minute).Unix()}))
-		expect(t, a, "before its expiry", token, nil)
+		answers(t, a, "before its expiry", token, nil)
 		time.Sleep(2 * time.Minute)
-		expect(t, a, "after its expiry", token, flow.ErrTokenInvalid)
+		answers(t, a, "after its expiry", token, flow.ErrTokenInvalid)
 	})
 }
 
 // expect authenticates a token, which fails so or not at all.
-func expect(t *testing.T, a *auth.Authenticator, step, token string, want error) {
+func answers(t *testing.T, a *auth.Authenticator, step, token string, want error) {
 	t.Helper()
 	if _, err := a.Authenticate(token); !errors.Is(err, want) || (want == nil) != (err == nil) {
 		t.Errorf("%s: got %v, want %v", step, err, want)
@@ -183,31 +182,31 @@ func TestTheFileOfKeysIsFollowed(t *testing.T) {
 	path := tokenFile(t, keySet(t, key))
 	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: path, Issuer: "https://id.example", Audience: "sluice"}})
 	token := sign(t, next.alg, next.private, next.id, claimsWith(nil))
-	expect(t, a, "before its key", token, flow.ErrTokenInvalid)
+	answers(t, a, "before its key", token, flow.ErrTokenInvalid)
 	writeFile(t, path, keySet(t, key, next))
 	a.Follow()
-	expect(t, a, "with its key", token, nil)
+	answers(t, a, "with its key", token, nil)
 	writeFile(t, path, `{"keys":[]}`)
 	a.Follow()
-	expect(t, a, "all keys withdrawn", token, flow.ErrTokenInvalid)
+	answers(t, a, "all keys withdrawn", token, flow.ErrTokenInvalid)
 
 	path = tokenFile(t, string(secret)+"\n")
 	a = newAuth(t, auth.Config{JWT: auth.JWT{SecretFile: path}})
 	old := sign(t, jose.HS256, secret, "", claimsWith(nil))
-	expect(t, a, "the first secret", old, nil)
-	expect(t, a, "another secret", sign(t, jose.HS256, second, "", claimsWith(nil)), flow.ErrTokenInvalid)
-	expect(t, a, "HS512 of the same secret", sign(t, jose.HS512, bytes.Repeat(secret, 2), "", claimsWith(nil)), flow.ErrTokenInvalid)
-	expect(t, a, "a public key algorithm", sign(t, key.alg, key.private, "k1", claimsWith(nil)), flow.ErrTokenInvalid)
+	answers(t, a, "the first secret", old, nil)
+	answers(t, a, "another secret", sign(t, jose.HS256, second, "", claimsWith(nil)), flow.ErrTokenInvalid)
+	answers(t, a, "HS512 of the same secret", sign(t, jose.HS512, bytes.Repeat(secret, 2), "", claimsWith(nil)), flow.ErrTokenInvalid)
+	answers(t, a, "a public key algorithm", sign(t, key.alg, key.private, "k1", claimsWith(nil)), flow.ErrTokenInvalid)
 	if err := a.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
 	writeFile(t, path, "short")
 	a.Follow()
-	expect(t, a, "a secret that cannot be one leaves the first in force", old, nil)
+	answers(t, a, "a secret that cannot be one leaves the first in force", old, nil)
 	writeFile(t, path, string(second))
 	a.Follow()
-	expect(t, a, "the first secret, although its token was verified before", old, flow.ErrTokenInvalid)
-	expect(t, a, "the second secret", sign(t, jose.HS256, second, "", claimsWith(nil)), nil)
+	answers(t, a, "the first secret, although its token was verified before", old, flow.ErrTokenInvalid)
+	answers(t, a, "the second secret", sign(t, jose.HS256, second, "", claimsWith(nil)), nil)
 }
 
 func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
@@ -256,7 +255,7 @@ func TestATokenForAnotherPurposeIsRefused(t *testing.T) {
 		fatal.If(t, err)
 		token, err := jwt.Signed(signer).Claims(claimsWith(nil)).Serialize()
 		fatal.If(t, err)
-		expect(t, a, "typ "+typ, token, want)
+		answers(t, a, "typ "+typ, token, want)
 	}
 }
 
@@ -271,9 +270,7 @@ func TestScopesAndSubjectsHaveNamesOfTheirOwn(t *testing.T) {
 	got, err := a.Authenticate(sign(t, jose.HS256, secret, "", claimsWith(map[string]any{"scope": "sluice:read admin sluice:read", "scp": []string{"records:write", "sluice:user:write"}})))
 	fatal.If(t, err)
 	want := flow.Caller{Subject: "jwt:engine-a", Source: "jwt:engine-a", Scopes: []flow.Scope{flow.ScopeRead, flow.ScopeUserWrite}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("identity (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "identity", want, got)
 	if got, err := a.Authenticate(static); err != nil || got.Subject == want.Subject {
 		t.Errorf("the token of the file is %q, %v", got.Subject, err)
 	}
@@ -310,9 +307,7 @@ func TestAJWTMayBeForSomeTablesAndTenants(t *testing.T) {
 			if !errors.Is(err, tt.err) || err == nil && tt.err != nil {
 				t.Fatalf("got %v, want %v", err, tt.err)
 			}
-			if diff := cmp.Diff([][]string{tt.tables, tt.tenants}, [][]string{got.Tables, got.Tenants}); diff != "" {
-				t.Errorf("tables and tenants (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "tables and tenants", [][]string{tt.tables, tt.tenants}, [][]string{got.Tables, got.Tenants})
 		})
 	}
 }

@@ -43,21 +43,21 @@ func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
 	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: server.URL, Issuer: "https://id.example", Audience: "sluice"}})
 	oldToken := sign(t, old.alg, old.private, old.id, claimsWith(nil))
 	nextToken := sign(t, next.alg, next.private, next.id, claimsWith(nil))
-	expect(t, a, "server down", oldToken, flow.ErrTokenUnverified)
+	answers(t, a, "server down", oldToken, flow.ErrTokenUnverified)
 	if err := a.Check(t.Context()); err == nil {
 		t.Error("Check: got nil while no keys could be had")
 	}
 	server.publish(keySet(t, old))
-	expect(t, a, "asked a moment ago", oldToken, flow.ErrTokenUnverified)
+	answers(t, a, "asked a moment ago", oldToken, flow.ErrTokenUnverified)
 	a.Refresh(t.Context())
-	expect(t, a, "keys are there", oldToken, nil)
+	answers(t, a, "keys are there", oldToken, nil)
 	if err := a.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
 	asked := server.asked.Load()
 	for range 50 {
-		expect(t, a, "from memory", oldToken, nil)
-		expect(t, a, "an invented key id, asked a moment ago", nextToken, flow.ErrTokenInvalid)
+		answers(t, a, "from memory", oldToken, nil)
+		answers(t, a, "an invented key id, asked a moment ago", nextToken, flow.ErrTokenInvalid)
 	}
 	if got := server.asked.Load(); got != asked {
 		t.Errorf("the key server was asked %d times more, want 0", got-asked)
@@ -65,21 +65,21 @@ func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
 
 	server.publish(keySet(t, old, next))
 	a.AskedLongAgo()
-	expect(t, a, "new key, fetched because of its id", nextToken, nil)
-	expect(t, a, "old key still published", oldToken, nil)
+	answers(t, a, "new key, fetched because of its id", nextToken, nil)
+	answers(t, a, "old key still published", oldToken, nil)
 	server.set.Store(nil)
 	a.Refresh(t.Context())
-	expect(t, a, "server down again, keys stay", oldToken, nil)
+	answers(t, a, "server down again, keys stay", oldToken, nil)
 	server.publish(keySet(t, next))
 	a.Refresh(t.Context())
-	expect(t, a, "old key withdrawn, although its token was verified before", oldToken, flow.ErrTokenInvalid)
-	expect(t, a, "new key", nextToken, nil)
+	answers(t, a, "old key withdrawn, although its token was verified before", oldToken, flow.ErrTokenInvalid)
+	answers(t, a, "new key", nextToken, nil)
 	server.publish(`{"kys":[]}`)
 	a.Refresh(t.Context())
-	expect(t, a, "what is no key set withdraws nothing", nextToken, nil)
+	answers(t, a, "what is no key set withdraws nothing", nextToken, nil)
 	server.publish(`{"keys":[]}`)
 	a.Refresh(t.Context())
-	expect(t, a, "all keys withdrawn", nextToken, flow.ErrTokenInvalid)
+	answers(t, a, "all keys withdrawn", nextToken, flow.ErrTokenInvalid)
 }
 
 func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {

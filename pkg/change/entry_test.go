@@ -103,9 +103,7 @@ func TestReadingAndSendingBackKeepsSecrets(t *testing.T) {
 		delete(deep, "password")
 		var kept map[string]any
 		fatal.If(t, json.Unmarshal(got.Doc, &kept))
-		if diff := cmp.Diff(stored, kept); diff != "" {
-			t.Errorf("admin %v (-stored +after):\n%s", admin, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("admin %v (-stored +after)", admin), stored, kept)
 	}
 }
 
@@ -173,9 +171,7 @@ func TestApplyIsIdempotent(t *testing.T) {
 			}
 			again = next
 		}
-		if diff := cmp.Diff(whole, again); diff != "" {
-			t.Errorf("replayed from %d (-before +after):\n%s", from+1, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("replayed from %d (-before +after)", from+1), whole, again)
 	}
 	if whole.Seq != 5 || string(whole.Doc) != `{"name":"b"}` {
 		t.Errorf("entry is %+v", whole)

@@ -1,6 +1,7 @@
 package change_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -25,9 +27,7 @@ func TestShapesAreThoseOfTheSpecification(t *testing.T) {
 		for name, typ := range shape.Members {
 			got[name] = typ.String()
 		}
-		if diff := cmp.Diff(tables[heading], got); diff != "" {
-			t.Errorf("%s (-specification +shape):\n%s", heading, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("%s (-specification +shape)", heading), tables[heading], got)
 	}
 }
 

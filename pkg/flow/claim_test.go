@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 )
 
@@ -114,9 +115,7 @@ func TestEveryStateMeetsEveryOutcome(t *testing.T) {
 			before := flow.Claim{First: 1, Last: 2, Settled: tt.settled, Cut: tt.cut, Pieces: list(tt.pieces)}
 			kept := slices.Clone(before.Pieces)
 			next, err := before.Next(tt.outcomes)
-			if diff := cmp.Diff(kept, before.Pieces); diff != "" {
-				t.Errorf("the claim before has changed:\n%s", diff)
-			}
+			expect.Equal(t, "the claim before has changed", kept, before.Pieces)
 			if tt.want == "error" {
 				if err == nil || errors.Is(err, flow.ErrMissing) != slices.Contains(resultsOf(tt.outcomes), flow.ResultMissing) {
 					t.Errorf("got %+v, %v, want an error", next, err)

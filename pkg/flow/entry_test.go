@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -56,9 +57,7 @@ func TestAnEntryIsReadBack(t *testing.T) {
 	got, err := parseEntry(table, body)
 	fatal.If(t, err)
 	want[1].Ordinal, want[1].Index = 1, 2
-	if diff := cmp.Diff(flow.Entry{LogEnd: 41, Patience: 5 * time.Minute, Messages: want}, got); diff != "" {
-		t.Errorf("entry (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "entry", flow.Entry{LogEnd: 41, Patience: 5 * time.Minute, Messages: want}, got)
 	// Without the bodies, as when only headers are read.
 	for i := range want {
 		want[i].Body = nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -111,9 +112,7 @@ func TestStoredDaysAreKeptInTheOrderOfMessages(t *testing.T) {
 	fatal.If(t, err)
 	apply(c, 9)
 	want := []flow.StoredDay{{"2025-11-21", 9, 30}, {"2025-11-22", 6, 40}, {"2025-11-21", 7, 50}, {"2025-11-22", 5, 60}, {"2025-11-23", 2, 60}, {"2025-11-24", 2, 60}}
-	if diff := cmp.Diff(want, s.StoredDays); diff != "" {
-		t.Errorf("stored days (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "stored days", want, s.StoredDays)
 	for _, tt := range []struct {
 		line          string
 		rows, expired uint64
@@ -176,14 +175,10 @@ func TestWhatAResetLeavesAsItWas(t *testing.T) {
 				want.Moves = append(want.Moves, move)
 			}
 		}
-		if diff := cmp.Diff(want, before.Behind(tt.last, tt.first, 20)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		expect.Equal(t, tt.name, want, before.Behind(tt.last, tt.first, 20))
 	}
 	lost := flow.LaneState{Revision: 3}.Behind(40, 11, 20)
-	if diff := cmp.Diff(flow.LaneState{Incarnations: []flow.Incarnation{{ID: 20, First: 41}}, Done: 10, DedupFrom: 11, Reset: true, Revision: 3}, lost); diff != "" {
-		t.Errorf("a state that was lost (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "a state that was lost", flow.LaneState{Incarnations: []flow.Incarnation{{ID: 20, First: 41}}, Done: 10, DedupFrom: 11, Reset: true, Revision: 3}, lost)
 }
 
 // TestTotalsAreOfTheCurrentIncarnation: what is read of one before is in no sum.

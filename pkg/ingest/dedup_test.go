@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -121,9 +122,7 @@ func TestWhichRecordsAreTheSame(t *testing.T) {
 					for _, p := range tt.stored {
 						want[p] = 1
 					}
-					if diff := cmp.Diff(want, w.table); diff != "" {
-						t.Errorf("stored (-want +got):\n%s", diff)
-					}
+					expect.Equal(t, "stored", want, w.table)
 					sent := uint64(0)
 					for _, m := range tt.messages {
 						sent += uint64(m.Records)
@@ -283,9 +282,7 @@ func TestAMoveMarkerForgetsItsSource(t *testing.T) {
 			t.Error(err)
 		}
 		want := map[place]int{{1, 0}: 1, {1, 1}: 1, {3, 1}: 1}
-		if diff := cmp.Diff(want, w.table); diff != "" {
-			t.Errorf("stored by this lane (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "stored by this lane", want, w.table)
 	})
 }
 

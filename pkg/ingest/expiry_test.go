@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
@@ -45,9 +46,7 @@ func TestNoClockOfAnAPIExpiresARow(t *testing.T) {
 				if len(w.rows) != 1 || time.UnixMilli(w.rows[0].storedAt).Sub(want).Abs() > 2*time.Second {
 					t.Fatalf("stored %+v, want a row of %v", w.rows, want)
 				}
-				if diff := cmp.Diff([]flow.StoredDay{{Day: day(want), Rows: 1, Last: 1}}, w.state.StoredDays); diff != "" {
-					t.Errorf("stored days (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "stored days", []flow.StoredDay{{Day: day(want), Rows: 1, Last: 1}}, w.state.StoredDays)
 			})
 		})
 	}
@@ -135,12 +134,8 @@ func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
 				case tt.lands:
 					want = map[string]uint64{day(begun): 3}
 				}
-				if diff := cmp.Diff(want, w.storedOn()); diff != "" {
-					t.Errorf("stored (-want +got):\n%s", diff)
-				}
-				if diff := cmp.Diff(want, w.countedOn("")); diff != "" {
-					t.Errorf("totals by stored day (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "stored", want, w.storedOn())
+				expect.Equal(t, "totals by stored day", want, w.countedOn(""))
 				if w.state.Done != 1 || w.state.Claim != nil || len(w.broken) > 0 {
 					t.Errorf("%+v, broken: %v", w.state, w.broken)
 				}
@@ -323,9 +318,7 @@ func TestARepeatOfWhatHasExpiredIsNew(t *testing.T) {
 				if want := (flow.Totals{Read: 5, Stored: 3, Deduplicated: 2}); w.state.Totals != want || w.state.Done != 4 {
 					t.Errorf("done %d, %+v, want %+v", w.state.Done, w.state.Totals, want)
 				}
-				if diff := cmp.Diff(map[place]int{{3, 0}: 1}, w.table); diff != "" {
-					t.Errorf("rows (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "rows", map[place]int{{3, 0}: 1}, w.table)
 			})
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 )
@@ -78,9 +79,7 @@ func TestALateRequestTeachesNothing(t *testing.T) {
 			t.Error(err)
 		}
 		want := map[place]int{{1, 0}: 1, {1, 1}: 1, {4, 2}: 1}
-		if diff := cmp.Diff(want, w.table); diff != "" {
-			t.Errorf("stored by this lane (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "stored by this lane", want, w.table)
 	})
 }
 
@@ -91,15 +90,11 @@ func TestAMarkerInTheMiddle(t *testing.T) {
 		w := newWorld()
 		w.publish(routed("a", 1, at(1, 1)), routed("a", 1, at(1, 2)), marker("a", 2), routed("a", 3, at(1, 2)), routed("a", 1, at(1, 3)), routed("a", 3, at(1, 4)))
 		w.settle(t, ingest.Config{})
-		if diff := cmp.Diff(map[place]int{{1, 0}: 1, {2, 0}: 1, {6, 0}: 1}, w.table); diff != "" {
-			t.Errorf("stored (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "stored", map[place]int{{1, 0}: 1, {2, 0}: 1, {6, 0}: 1}, w.table)
 		if got := w.inserts(); len(got) != 2 {
 			t.Errorf("inserts %v, want one up to the marker and one behind it", got)
 		}
-		if diff := cmp.Diff([]flow.Move{{Source: "a", Revision: 2, Seq: 3}}, w.state.Moves); diff != "" {
-			t.Errorf("moves in the lane state (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "moves in the lane state", []flow.Move{{Source: "a", Revision: 2, Seq: 3}}, w.state.Moves)
 	})
 }
 

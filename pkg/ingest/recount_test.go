@@ -6,8 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -98,9 +97,7 @@ func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
-				if diff := cmp.Diff(tt.want, w.table); diff != "" {
-					t.Errorf("stored (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "stored", tt.want, w.table)
 				if tt.says != "" {
 					return
 				}
@@ -111,9 +108,7 @@ func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 				if p := c.FirstOpen(); p >= 0 {
 					w.land(c.Token(0, w.state.IncarnationOf(c.First), p), w.state.Incarnation(), place{2, 2})
 				}
-				if diff := cmp.Diff(tt.want, w.table); diff != "" {
-					t.Errorf("after an insert that came late (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "after an insert that came late", tt.want, w.table)
 			})
 		})
 	}

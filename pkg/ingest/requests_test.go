@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/ingest/dedup"
@@ -121,9 +122,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 				for _, at := range tt.want {
 					stored[at] = 1
 				}
-				if diff := cmp.Diff(stored, w.table); diff != "" {
-					t.Errorf("stored (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "stored", stored, w.table)
 				records := 0
 				for _, e := range w.messages {
 					records += e.Records()
@@ -143,9 +142,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 				totals := flow.Totals{
 					Read: uint64(records), Stored: uint64(len(tt.want)), Void: tt.void, Deduplicated: uint64(records-len(tt.want)) - tt.void,
 				}
-				if diff := cmp.Diff(totals, w.state.Totals); diff != "" {
-					t.Errorf("totals (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "totals", totals, w.state.Totals)
 			})
 		})
 	}
@@ -283,9 +280,7 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 					finish(t, w, ingest.Config{Owner: fmt.Sprint(turn), MaxRows: 30})
 					w.purged = max(w.purged, w.state.DedupFrom-1)
 				}
-				if diff := cmp.Diff(want, w.table); diff != "" {
-					t.Errorf("stored (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "stored", want, w.table)
 				if len(w.broken) > 0 {
 					t.Errorf("broken: %v", w.broken)
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -136,9 +137,7 @@ func TestAResetStoresEachRecordOnce(t *testing.T) {
 				for _, n := range tt.want {
 					want[int64(n)]++
 				}
-				if diff := cmp.Diff(want, w.stored()); diff != "" {
-					t.Errorf("stored (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "stored", want, w.stored())
 				if n := uint64(len(w.messages)); w.state.Done != n || w.state.Reset {
 					t.Errorf("the lane is at %+v of %d messages", w.state, n)
 				}
@@ -186,9 +185,7 @@ func TestARestoredMessageKeepsItsToken(t *testing.T) {
 		if n := len(tokens); n < 2 || tokens[n-3] != tokens[n-2] || w.state.Done != 5 {
 			t.Errorf("done %d under the tokens %v, want the second block twice under one", w.state.Done, tokens)
 		}
-		if diff := cmp.Diff(map[int64]int{1: 1, 2: 1, 3: 1, 4: 1, 5: 1}, w.stored()); diff != "" {
-			t.Errorf("stored (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "stored", map[int64]int{1: 1, 2: 1, 3: 1, 4: 1, 5: 1}, w.stored())
 	})
 }
 
@@ -254,8 +251,6 @@ func TestSettledPiecesThatAreLostHaltTheLane(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if diff := cmp.Diff(map[place]int{{1, 0}: 1, {1, 1}: 1, {1, 2}: 1}, w.table); diff != "" {
-			t.Errorf("stored (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "stored", map[place]int{{1, 0}: 1, {1, 1}: 1, {1, 2}: 1}, w.table)
 	})
 }

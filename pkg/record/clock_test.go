@@ -5,8 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
@@ -46,9 +45,7 @@ func TestIdentityDependsOnTheRecordAlone(t *testing.T) {
 				if first == nil {
 					first = got
 				}
-				if diff := cmp.Diff(first, got); diff != "" {
-					t.Errorf("received %v: another row (-first +this):\n%s", received, diff)
-				}
+				expect.Equal(t, fmt.Sprintf("received %v: another row (-first +this)", received), first, got)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -38,9 +39,7 @@ func TestAChangeGoesThroughLaneZero(t *testing.T) {
 	want := []flow.Message{{
 		Seq: 1, Topic: "flow.0.change." + c.Target.Key(), ID: "change-1", Body: body, Received: c.At, Subject: "ann",
 	}}
-	if diff := cmp.Diff(want, w.all(0)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "messages", want, w.all(0))
 	// Again, as after an answer that was lost.
 	seq, duplicate, err = p.PublishChange(t.Context(), c)
 	if err != nil || seq != 1 || !duplicate {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -63,9 +64,7 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 		want = append(want, stream.DeadLetter{Number: uint64(i + 1), Dead: d})
 	}
 	approx := cmp.Options{cmpopts.IgnoreFields(stream.DeadLetter{}, "At"), cmp.Comparer(bytes.Equal)}
-	if diff := cmp.Diff(want, w.list(stream.DeadFilter{}), ignoreOrigin, approx); diff != "" {
-		t.Errorf("dead letters (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "dead letters", want, w.list(stream.DeadFilter{}), ignoreOrigin, approx)
 	if n, err := letters.Room(t.Context()); n.Letters != 3 || err != nil {
 		t.Errorf("count: got %d, %v, want 3", n.Letters, err)
 	}
@@ -103,9 +102,7 @@ func TestTheSameSequenceOfAnotherLifeIsAnother(t *testing.T) {
 	for _, f := range w.outcomes() {
 		outcomes = append(outcomes, f.Incarnation)
 	}
-	if diff := cmp.Diff([][]uint64{want, want}, [][]uint64{got, outcomes}); diff != "" {
-		t.Errorf("lives of the letters, and of their outcomes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "lives of the letters, and of their outcomes", [][]uint64{want, want}, [][]uint64{got, outcomes})
 }
 
 func TestDeadLettersAreFiltered(t *testing.T) {
@@ -146,9 +143,7 @@ func TestDeadLettersAreFiltered(t *testing.T) {
 			for _, d := range w.list(c.filter) {
 				got = append(got, d.Message.Seq)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("sequences (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "sequences", c.want, got)
 		})
 	}
 }
@@ -220,9 +215,7 @@ func TestLettersOfTheApi(t *testing.T) {
 		}
 		got = append(got, d.Message.Source+" "+string(d.Message.Body))
 	}
-	if diff := cmp.Diff([]string{`a {"x":1}`, `b {"x":1}`, `a {"x":2}`}, got); diff != "" {
-		t.Errorf("letters (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "letters", []string{`a {"x":1}`, `b {"x":1}`, `a {"x":2}`}, got)
 	letters := stream.NewDeadLetters(w.Stream)
 	for _, d := range w.list(stream.DeadFilter{}) {
 		if _, err := letters.Replay(t.Context(), w.publisher(), d); err != nil {
@@ -260,7 +253,5 @@ func TestNotesSayWhoSettledALetter(t *testing.T) {
 		got[note.Seq] = note.By + " " + note.Resolution.Outcome + " " + note.Code
 	}
 	want := map[uint64]string{1: "ann replayed too_deep", 2: "Änn ✓ a: b dropped too_deep", 3: " dropped too_deep"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("notes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "notes", want, got)
 }

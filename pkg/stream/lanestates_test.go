@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -53,9 +54,7 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 	}
 	got, err := openOn(t, w.server, stream.Config{}).position(0)
 	fatal.If(t, err)
-	if diff := cmp.Diff(other, got); diff != "" {
-		t.Errorf("position read by another process (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "position read by another process", other, got)
 }
 
 func (w *world) position(lane int) (flow.LaneState, error) {

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -88,9 +88,7 @@ func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 	if _, err := p.Publish(t.Context(), submission("after", 10)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([][]string{{"before"}, {"after"}}, [][]string{ids(w.all(0)), ids(w.all(1))}); diff != "" {
-		t.Errorf("lanes 0 and 1 (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "lanes 0 and 1", [][]string{{"before"}, {"after"}}, [][]string{ids(w.all(0)), ids(w.all(1))})
 
 	server.Pause()
 	defer server.Resume()

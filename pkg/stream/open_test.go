@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -20,6 +19,7 @@ import (
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -37,9 +37,7 @@ func TestEverythingIsMadeAsItMustBe(t *testing.T) {
 		Discard: nats.DiscardNew, MaxBytes: 7 << 20, MaxMsgSize: 16 << 20, Duplicates: 90 * time.Second, Replicas: 1,
 		MaxConsumers: -1, MaxMsgs: -1, MaxMsgsPerSubject: -1,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lane 0 (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "lane 0", want, got)
 	for name, ttl := range map[string]time.Duration{"KV_flow_lanes": 0, "KV_flow_leases": 10 * time.Second, "KV_flow_state": 0} {
 		info, err := js.StreamInfo(name)
 		fatal.If(t, err)

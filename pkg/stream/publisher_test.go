@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -51,9 +51,7 @@ func TestWhatIsPublishedIsReadBack(t *testing.T) {
 		want[i].Seq = seq
 	}
 	want = append(want, flow.Message{Seq: 4, Topic: "flow.0.record", ID: "bare", Body: []byte("[]"), Records: 1, Revision: revisions[""], Received: time.UnixMilli(0).UTC()})
-	if diff := cmp.Diff(want, w.all(0)); diff != "" {
-		t.Errorf("messages read back (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "messages read back", want, w.all(0))
 }
 
 func TestAnApiRemembersWhatItHasSent(t *testing.T) {
@@ -68,9 +66,7 @@ func TestAnApiRemembersWhatItHasSent(t *testing.T) {
 					t.Fatalf("publish %d: got %+v, %v, want replayed %v", i, got, err, want)
 				}
 				want := []flow.Place{{Stream: w.Lanes()[0].StreamID(), Seq: 1, ID: w.message(0, 1).Header.Get("Nats-Msg-Id")}}
-				if diff := cmp.Diff(want, got.Places); diff != "" {
-					t.Errorf("places (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "places", want, got.Places)
 			}
 			if got := len(w.all(0)); got != len(sizes) {
 				t.Errorf("the lane holds %d chunks, want %d", got, len(sizes))
@@ -203,17 +199,13 @@ func TestAPartOfASubmissionMayBeThere(t *testing.T) {
 	if !errors.Is(err, flow.ErrFull) {
 		t.Fatalf("got %v, want %v", err, flow.ErrFull)
 	}
-	if diff := cmp.Diff([]string{"fits", "fits.1", "does-not"}, ids(w.all(0))); diff != "" {
-		t.Errorf("chunks (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "chunks", []string{"fits", "fits.1", "does-not"}, ids(w.all(0)))
 	roomier := openOn(t, w.server, stream.Config{MaxBytes: 8 << 20})
 	fatal.If(t, w.Refresh(t.Context()))
 	if got, err := p.Publish(t.Context(), submission("does-not", 300<<10, 300<<10, 300<<10)); err != nil || got.Replayed {
 		t.Fatalf("again: got %+v, %v", got, err)
 	}
-	if diff := cmp.Diff([]string{"fits", "fits.1", "does-not", "does-not.1", "does-not.2"}, ids(roomier.once(0))); diff != "" {
-		t.Errorf("chunks that differ (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "chunks that differ", []string{"fits", "fits.1", "does-not", "does-not.1", "does-not.2"}, ids(roomier.once(0)))
 }
 
 func TestAFullLaneSaysWhenToComeBack(t *testing.T) {
@@ -303,9 +295,7 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 			t.Fatalf("still unavailable: %v", err)
 		}
 	}
-	if diff := cmp.Diff([]string{"before", "after"}, ids(w.once(0))); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "messages", []string{"before", "after"}, ids(w.once(0)))
 	if err := p.Check(); err != nil {
 		t.Errorf("Check says %v after a success", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -75,9 +76,7 @@ func TestAReplayIsThereOnce(t *testing.T) {
 			if left := w.list(stream.DeadFilter{}); len(left) != 0 {
 				t.Errorf("%d letters are left, want none", len(left))
 			}
-			if diff := cmp.Diff([]stream.Resolution{{Seq: 2, Index: 3, Outcome: stream.OutcomeReplayed}}, w.outcomes()); diff != "" {
-				t.Errorf("outcomes (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "outcomes", []stream.Resolution{{Seq: 2, Index: 3, Outcome: stream.OutcomeReplayed}}, w.outcomes())
 			if info, err := w.jetStream().StreamInfo("FLOW_NOTES"); err != nil || info.State.Msgs != 1 {
 				t.Errorf("%d messages are left in FLOW_NOTES, %v, want the one that tells the outcome", info.State.Msgs, err)
 			}

@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -52,9 +51,7 @@ func TestTheOutcomeOfADeadLetterOutlivesIt(t *testing.T) {
 		{Seq: 2, Index: 3, Outcome: stream.OutcomeReplayed},
 		{Seq: 4, Index: -1, Outcome: stream.OutcomeDropped},
 	}
-	if diff := cmp.Diff(want, w.outcomes()); diff != "" {
-		t.Errorf("outcomes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "outcomes", want, w.outcomes())
 
 	// As when the ingester crashed right after it had set them aside.
 	w.setAside(dead(2), whole)
@@ -90,9 +87,7 @@ func TestOutcomesGoWithTheirMessages(t *testing.T) {
 	purger.SetMargin(0)
 	fatal.If(t, purger.Purge(t.Context()))
 	want := []stream.Resolution{{Seq: 8, Index: 3, Outcome: stream.OutcomeDropped}}
-	if diff := cmp.Diff(want, w.outcomes()); diff != "" {
-		t.Errorf("outcomes after messages 1 to 5 were purged (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "outcomes after messages 1 to 5 were purged", want, w.outcomes())
 }
 
 // TestListingEndsWhenTheLastLettersGo: another process may drop letters while

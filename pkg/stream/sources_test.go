@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -94,17 +94,11 @@ func TestASourceKeepsItsLanesWhenOneIsAdded(t *testing.T) {
 	post(p, "", "n1", 2) // of no source: as any other
 
 	want := [][]string{{"e1", "e2", "l1", "l3"}, {"l1", "l2"}, {"n1"}}
-	if diff := cmp.Diff(want, [][]string{ids(w.all(0)), ids(w.all(1)), ids(w.all(2))}); diff != "" {
-		t.Errorf("messages of the lanes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "messages of the lanes", want, [][]string{ids(w.all(0)), ids(w.all(1)), ids(w.all(2))})
 	lists := map[string][]int{"early": {0}, "late": {0, 1}, "": {0, 1, 2}}
-	if diff := cmp.Diff(lists, other.sources()); diff != "" {
-		t.Errorf("sources (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "sources", lists, other.sources())
 	again := openOn(t, w.server, stream.Config{}) // one that starts knows them all
-	if diff := cmp.Diff(lists, again.sources()); diff != "" {
-		t.Errorf("sources after a start (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "sources after a start", lists, again.sources())
 }
 
 // TestTwoMeetASourceAtOnce: while a lane is added. The first one decides for
@@ -187,9 +181,7 @@ func TestWhatGoesToTwoLanes(t *testing.T) {
 		t.Errorf("another body: got %v, want %v", err, flow.ErrKeyReused)
 	}
 	want := [][]string{{"b", "b.1", "c"}, {"b", "b.1", "c"}}
-	if diff := cmp.Diff(want, [][]string{ids(w.once(0)), ids(w.once(1))}); diff != "" {
-		t.Errorf("chunks of the lanes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "chunks of the lanes", want, [][]string{ids(w.once(0)), ids(w.once(1))})
 }
 
 func TestASourceThatIsHeld(t *testing.T) {
@@ -243,9 +235,7 @@ func TestSourcesOfAnEarlierTime(t *testing.T) {
 	kv, err := w.jetStream().KeyValue(stream.SourceBucket)
 	fatal.If(t, err)
 	fatal.If(t, kv.Delete("s"+base64.RawURLEncoding.EncodeToString([]byte("a"))))
-	if diff := cmp.Diff(map[string][]int{"b": {0}}, w.sources()); diff != "" {
-		t.Errorf("sources (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "sources", map[string][]int{"b": {0}}, w.sources())
 	if _, err := p.Publish(t.Context(), of("a", "again", 1)); err != nil {
 		t.Errorf("a source whose entry was deleted is not met again: %v", err)
 	}
@@ -255,9 +245,7 @@ func TestSourcesOfAnEarlierTime(t *testing.T) {
 	if _, err := w.jetStream().AddStream(&cfg.Config); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string][]int{}, w.sources()); diff != "" {
-		t.Errorf("sources of a bucket made again (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "sources of a bucket made again", map[string][]int{}, w.sources())
 }
 
 func TestAFirstSightWhileNATSIsAway(t *testing.T) {
@@ -314,7 +302,5 @@ func TestSourcesOfACluster(t *testing.T) {
 	for i := range 20 {
 		want[fmt.Sprintf("source-%d", i)] = 1
 	}
-	if diff := cmp.Diff(want, seen, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("records of every source (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "records of every source", want, seen, cmpopts.EquateEmpty())
 }

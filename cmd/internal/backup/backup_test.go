@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/cmd/internal/backup"
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -114,9 +114,7 @@ func TestAStreamIsTheSameAfterIt(t *testing.T) {
 		fatal.If(t, err)
 		b, err := is.GetMsg(t.Context(), seq)
 		fatal.If(t, err)
-		if diff := cmp.Diff(a, b); diff != "" {
-			t.Errorf("message %d: %s", seq, diff)
-		}
+		expect.Equal(t, fmt.Sprintf("message %d", seq), a, b)
 	}
 	if err := f.RestoreStream(t.Context(), other, folder); err == nil {
 		t.Error("a stream was restored over another")

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/cmd/internal/deployment"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load"
@@ -128,9 +128,7 @@ func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 			tt.tamper()
 			f, err := stored.judge(t.Context(), ledgers)
 			fatal.If(t, err)
-			if diff := cmp.Diff(tt.want, wrong{f.Lost, f.Doubled, f.Strangers, f.Above, f.Below, int64(f.Differ)}); diff != "" {
-				t.Errorf("wrong (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "wrong", tt.want, wrong{f.Lost, f.Doubled, f.Strangers, f.Above, f.Below, int64(f.Differ)})
 			if f.Views < 10 || f.Acked != 6003 {
 				t.Errorf("%d records and %d views are compared", f.Acked, f.Views)
 			}

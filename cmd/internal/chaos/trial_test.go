@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -160,9 +159,7 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 		}
 		stored[strings.ReplaceAll(key, "_", " ")] = n
 	}
-	if diff := cmp.Diff(want, stored); diff != "" {
-		t.Errorf("stored records of each key (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "stored records of each key", want, stored)
 	account, err := s.verify(t.Context())
 	if err != nil || !account.OK {
 		t.Errorf("%s\nverify: %v, %v", journal.String(), account.OK, err)

@@ -13,6 +13,7 @@ import (
 
 	"sluice/cmd/internal/audit/rebuild"
 	"sluice/cmd/internal/audit/verify"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -123,9 +124,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			for _, sql := range tt.tamper {
 				s.change(sql)
 			}
-			if diff := cmp.Diff(tt.want, findings(s.verify(1, tt.args...))); diff != "" {
-				t.Errorf("findings (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "findings", tt.want, findings(s.verify(1, tt.args...)))
 			args := append([]string{"verify", "--data", s.data, "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, tt.args...)
 			if out := s.sluice(1, args...); !strings.Contains(out, tt.sentence) {
 				t.Errorf("does not say %q:\n%s", tt.sentence, out)
@@ -205,9 +204,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		says("of the purged messages of lane 0 before 101, but 1000 were stored: 2 are missing")
 		s.exec("INSERT INTO flow.records SELECT * FROM flow.saved WHERE id IN ('60-1', '60-2', '50-5')")
 		says("1 are surplus")
-		if diff := cmp.Diff([]string{"doubled 0 50:5 50-5"}, findings(s.verify(1))); diff != "" {
-			t.Errorf("findings (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "findings", []string{"doubled 0 50:5 50-5"}, findings(s.verify(1)))
 	})
 	t.Run("a position that was changed by hand is found out", func(t *testing.T) {
 		s.change("ALTER TABLE flow.records DELETE WHERE id = '50-5'" + sync)
@@ -279,9 +276,7 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 	id, err := s.query("SELECT id FROM flow.records WHERE stream_seq = 3 AND stream_idx = 7 AND incarnation = (SELECT max(incarnation) FROM flow.records)")
 	fatal.If(t, err)
 	s.exec("ALTER TABLE flow.records DELETE WHERE id = '" + id + "' SETTINGS mutations_sync = 2")
-	if diff := cmp.Diff([]string{"missing 0 3:7 " + id}, findings(s.verify(1))); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "findings", []string{"missing 0 3:7 " + id}, findings(s.verify(1)))
 	if r := s.rebuild(1, "flow_rebuild"); len(r.Differences) != 1 || r.Differences[0].ID != id {
 		t.Errorf("differences: %+v", r.Differences)
 	}
@@ -289,17 +284,13 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 	// In those that only the later one has.
 	s.exec("SYSTEM STOP MERGES flow.records")
 	s.exec("INSERT INTO flow.records (own_id, ts, received_at, stored_at, stream_seq, stream_idx, lane, incarnation) SELECT 'stray', now(), max(received_at), max(stored_at), 11, 250, 0, max(incarnation) FROM flow.records WHERE stream_seq = 11")
-	if diff := cmp.Diff([]string{"unknown 0 11:250 stray", "missing 0 3:7 " + id}, findings(s.verify(1))); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "findings", []string{"unknown 0 11:250 stray", "missing 0 3:7 " + id}, findings(s.verify(1)))
 	if r := s.rebuild(1, "flow_rebuild"); !slices.ContainsFunc(r.Differences, func(d rebuild.Difference) bool { return d.ID == "stray" }) {
 		t.Errorf("differences: %+v", r.Differences)
 	}
 	s.purge(11)
 	s.exec("INSERT INTO flow.records SELECT * FROM flow.records WHERE stream_seq = 11 AND stream_idx = 250")
-	if diff := cmp.Diff([]string{"doubled 0 11:250 stray"}, findings(s.verify(1))); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "findings", []string{"doubled 0 11:250 stray"}, findings(s.verify(1)))
 }
 
 // purge removes the messages of lane 0 up to a sequence, as the purger would.
@@ -329,9 +320,7 @@ func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
 	account := func(want verify.Tally) {
 		t.Helper()
 		s.eventuallyStored(want.Accepted)
-		if diff := cmp.Diff(want, s.verify(0, "--deep").Total()); diff != "" {
-			t.Errorf("account (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "account", want, s.verify(0, "--deep").Total())
 	}
 	account(verify.Tally{Accepted: 8, Stored: 4, Dead: 4})
 	letters := s.letters()
@@ -344,7 +333,5 @@ func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
 	// Stored by hand although it is set aside: a replay would double it.
 	s.exec(fmt.Sprintf("INSERT INTO flow.records (own_id, ts, received_at, stored_at, stream_seq, stream_idx, lane, incarnation) SELECT 'by-hand', now(), now(), now(), %d, %d, 0, max(incarnation) FROM flow.records", letters[3].Sequence, letters[3].Index))
 	r := s.verify(1)
-	if diff := cmp.Diff([]string{fmt.Sprintf("doubled 0 %d:1 by-hand", letters[3].Sequence)}, findings(r)); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "findings", []string{fmt.Sprintf("doubled 0 %d:1 by-hand", letters[3].Sequence)}, findings(r))
 }

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/cmd/internal/oracle"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -80,9 +79,7 @@ func TestRows(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r, err := read(t, tt.lines...).CompareRecords(strings.NewReader(tt.rows))
 			fatal.If(t, err)
-			if diff := cmp.Diff(tt.want, said(r)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "result", tt.want, said(r))
 		})
 	}
 	t.Run("what has expired is not missing, and what was forgotten was never sent", func(t *testing.T) {
@@ -133,9 +130,7 @@ func TestCountersAndAggregates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, err := stored().CompareCounters(strings.NewReader(tt.rows))
 			fatal.If(t, err)
-			if diff := cmp.Diff(tt.want, said(r)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "result", tt.want, said(r))
 		})
 	}
 	const job = "7\t9\t\tp\t\\N\t\t\\N\t\tFAILED\tw\\t1\t2\t2\t2025-11-21 04:40:00.001\t\\N\t\\N\t\\N\t\\N\t1\t2025-11-21 04:40:00.002\t\\N\t\\N\t1\t0\t0\t0\t0\n"
@@ -164,9 +159,7 @@ func TestCountersAndAggregates(t *testing.T) {
 				if table.Name == "v_jobs" {
 					want = tt.want
 				}
-				if diff := cmp.Diff(want, said(r)); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", table.Name, diff)
-				}
+				expect.Equal(t, table.Name, want, said(r))
 			}
 		})
 	}

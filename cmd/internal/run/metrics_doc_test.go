@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
@@ -22,6 +21,7 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/supervise"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
@@ -45,9 +45,7 @@ func TestMetricsPageIsComplete(t *testing.T) {
 	}
 	got, err := os.ReadFile(metricsPage)
 	fatal.If(t, err)
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/metrics.md is not fresh, run go test ./cmd/internal/run -run MetricsPage -update (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "docs/metrics.md is not fresh, run go test ./cmd/internal/run -run MetricsPage -update", want, string(got))
 }
 
 // metric is one metric as its package describes it.

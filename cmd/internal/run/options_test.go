@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/google/go-cmp/cmp"
 
 	"sluice/cmd/internal/run"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/ingest"
 	"sluice/pkg/stream"
@@ -27,9 +27,7 @@ func TestAnOptionThatIsNotGivenChangesNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := stream.Config{RepeatWindow: 10 * time.Minute} // which no stream keeps
-	if diff := cmp.Diff(want, cli.Config); diff != "" {
-		t.Errorf("without any option (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "without any option", want, cli.Config)
 }
 
 // TestAnAddressOfClickHouseIsEnough: it is what sluice up prints.
