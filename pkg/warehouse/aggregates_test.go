@@ -15,6 +15,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
@@ -132,15 +133,11 @@ func store(t *testing.T, db *warehouse.DB, first uint64, all []sent, block int) 
 		c, next := new(record.Columns), first
 		for _, source := range slices.Sorted(maps.Keys(bodies)) {
 			m := flow.Message{Seq: next, Topic: "flow.0.record", Received: at, Source: source, Body: []byte("[" + strings.Join(bodies[source], ",") + "]")}
-			if err := c.Append(&m); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.Append(&m))
 			next++
 		}
 		b := record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", first, next-1), StoredAt: storedAt}
-		if err := db.Insert(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(t.Context(), b))
 		first = next
 	}
 	return first

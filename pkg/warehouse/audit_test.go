@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
 	"sluice/pkg/warehouse"
@@ -25,9 +27,7 @@ func TestADigestIsTheSameHereAndThere(t *testing.T) {
 	records = append(records, jobs(1, 50)...)
 	records = append(records, `{"id":"odd\u001f\u0000\\N","key":-9223372036854775808,"timestamp":-1,"value":{"retries":null,"version":0,"errorMessage":"NULL","worker":"ü\u001f"}}`, `{}`)
 	b := block(t, 0, 7, records...)
-	if err := db.Insert(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(t.Context(), b))
 	for _, deep := range []bool{false, true} {
 		t.Run(fmt.Sprintf("deep %v", deep), func(t *testing.T) {
 			d := &native.Digest{Deep: deep}
@@ -41,14 +41,10 @@ func TestADigestIsTheSameHereAndThere(t *testing.T) {
 			}
 			var got []warehouse.Row
 			for r, err := range db.Rows(t.Context(), 0, 0, 1, 100, d) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				got = append(got, r)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("rows (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "rows", want, got)
 			sums, err := db.Sums(t.Context(), 0, 0, 2, 100, 5, d)
 			if diff := cmp.Diff(map[uint64]warehouse.Sum{1: sum}, sums); diff != "" || err != nil {
 				t.Errorf("sums: %v (-want +got):\n%s", err, diff)
@@ -62,9 +58,7 @@ func TestADeepDigestSeesEveryColumn(t *testing.T) {
 	t.Parallel()
 	db := open(t)
 	b := block(t, 0, 1, jobs(1, 1)...)
-	if err := db.Insert(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(t.Context(), b))
 	d := &native.Digest{Deep: true}
 	want := d.Row(b.Columns, 0)
 	columns := query(t, db, "SELECT name, multiIf(type LIKE '%String%', '\\'changed\\'', type LIKE '%DateTime%', 'toDateTime64(77,3)', '77') FROM system.columns WHERE database = '{db}' AND table = 'records' AND default_kind = '' AND name NOT IN ('lane', 'stored_at')")
@@ -77,9 +71,7 @@ func TestADeepDigestSeesEveryColumn(t *testing.T) {
 		query(t, db, "TRUNCATE TABLE {db}.records")
 		query(t, db, fmt.Sprintf("INSERT INTO {db}.records SELECT * REPLACE (%s AS %s) FROM {db}.saved", strings.ReplaceAll(other, `\'`, `'`), column))
 		for r, err := range db.Rows(t.Context(), 0, 0, 0, 100, d) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if r.Digest == want {
 				t.Errorf("the digest does not see %s", column)
 			}
@@ -96,9 +88,7 @@ func TestWhatIsThereTwiceIsFound(t *testing.T) {
 	unmerged(t, db)
 	for lane := range 2 {
 		for seq := uint64(1); seq <= 3; seq++ {
-			if err := db.Insert(t.Context(), block(t, lane, seq, jobs(int(seq)*100, 3)...)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, db.Insert(t.Context(), block(t, lane, seq, jobs(int(seq)*100, 3)...)))
 		}
 	}
 	query(t, db, "INSERT INTO {db}.records SELECT * FROM {db}.records WHERE lane = 1 AND stream_seq = 2 AND stream_idx = 1")
@@ -129,13 +119,9 @@ func TestWhatIsThereTwiceIsFound(t *testing.T) {
 		t.Errorf("duplicates: %v (-want +got):\n%s", err, diff)
 	}
 	rows, err := db.RowsPerDay(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	counted, err := db.CountedPerDay(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if diff := cmp.Diff(rows, counted); diff != "" {
 		t.Errorf("counters differ from rows (-rows +counters):\n%s", diff)
 	}

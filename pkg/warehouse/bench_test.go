@@ -12,6 +12,7 @@ import (
 
 	"sluice/pkg/benchtest"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -21,9 +22,7 @@ import (
 func fullBlock(b *testing.B) *record.Columns {
 	c := new(record.Columns)
 	for i, body := range benchtest.Batches(b, 100, 500) {
-		if err := c.Append(&flow.Message{Seq: uint64(i + 1), Received: benchtest.Start, Body: body}); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, c.Append(&flow.Message{Seq: uint64(i + 1), Received: benchtest.Start, Body: body}))
 	}
 	return c
 }
@@ -58,9 +57,7 @@ func plainEncoder(b *testing.B, c *record.Columns, size *int64) func() {
 		if err == nil {
 			*size, err = w.Flush()
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 	}
 }
 
@@ -74,9 +71,7 @@ func compressingEncoder(b *testing.B, c *record.Columns, size *int64) func() {
 		if err == nil {
 			err = w.Compress(buf.Buf)
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 		*size = int64(len(w.Data))
 	}
 }
@@ -95,20 +90,14 @@ func BenchmarkInsert(b *testing.B) {
 		b.Run("compress="+method, func(b *testing.B) {
 			_, url := clickhousetest.FreshDatabase(b)
 			db, err := warehouse.Open(warehouse.Config{URL: url + "?compress=" + method}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-			if err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, err)
 			defer db.Close()
-			if err := db.Migrate(b.Context()); err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, db.Migrate(b.Context()))
 			n := 0
 			benchtest.Loop(b, columns.Rows(), func() {
 				n++
 				block := record.Block{Columns: columns, To: columns.Rows(), Token: fmt.Sprint(n), StoredAt: storedAt}
-				if err := db.Insert(b.Context(), block); err != nil {
-					b.Fatal(err)
-				}
+				fatal.If(b, db.Insert(b.Context(), block))
 			})
 		})
 	}

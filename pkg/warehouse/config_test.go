@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 )
 
@@ -66,9 +67,7 @@ func TestWhatInsertsSend(t *testing.T) {
 		"no time for the server": {warehouse.Config{InsertTimeout: 1}, slices.DeleteFunc(slices.Clone(single), func(s string) bool { return s == "max_execution_time" })},
 	} {
 		db, err := warehouse.Open(c.cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		got, err := db.InsertSettings(t.Context(), 2)
 		slices.Sort(got)
 		slices.Sort(c.want)

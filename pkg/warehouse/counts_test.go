@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -26,9 +26,7 @@ func life(t testing.TB, incarnation uint64, lane int, seq uint64, records ...str
 func insert(t testing.TB, db *warehouse.DB, blocks ...record.Block) {
 	t.Helper()
 	for _, b := range blocks {
-		if err := db.Insert(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(t.Context(), b))
 	}
 }
 
@@ -129,9 +127,7 @@ func TestRecoveryReadsTheDaysOfItsBlockOnly(t *testing.T) {
 		},
 	} {
 		before := rowsRead(t, db)
-		if err := question(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, question())
 		if read := rowsRead(t, db) - before; read > perDay {
 			t.Errorf("%s reads %d rows of %d, for a block of 2", name, read, days*perDay+2)
 		}
@@ -142,9 +138,7 @@ func TestRecoveryReadsTheDaysOfItsBlockOnly(t *testing.T) {
 func rowsRead(t testing.TB, db *warehouse.DB) (n int) {
 	t.Helper()
 	_, err := fmt.Sscan(query(t, db, "SELECT sum(value) FROM system.events WHERE event = 'SelectedRows'"), &n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
@@ -194,29 +188,19 @@ func TestRefold(t *testing.T) {
 	}
 	insert(t, db, second)
 	want := all()
-	if err := db.Refold(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, all()); diff != "" {
-		t.Errorf("telling again changed the folds:\n%s", diff)
-	}
+	fatal.If(t, db.Refold(t.Context(), second))
+	expect.Equal(t, "telling again changed the folds", want, all())
 
 	// As if the views had heard of the first block only.
 	for _, table := range tables {
 		query(t, db, "TRUNCATE TABLE {db}."+table)
 	}
-	if err := db.Refold(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Refold(t.Context(), first))
 	if strings.Contains(all(), "101") {
 		t.Error("it tells more than the block")
 	}
-	if err := db.Refold(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, all()); diff != "" {
-		t.Errorf("the folds after a refold (-want +got):\n%s", diff)
-	}
+	fatal.If(t, db.Refold(t.Context(), second))
+	expect.Equal(t, "the folds after a refold", want, all())
 	if got := query(t, db, "SELECT sum(records) FROM {db}.counts_1m"); got != "20" {
 		t.Errorf("the counter says %s, want 20: it may not be told twice", got)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
 )
@@ -121,9 +122,7 @@ func TestClassesOfTheRealEngine(t *testing.T) {
 			for _, s := range tt.mend {
 				query(t, db, s)
 			}
-			if err := db.Insert(t.Context(), b); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, db.Insert(t.Context(), b))
 			if got := query(t, db, "SELECT (SELECT count() FROM {db}.records), (SELECT sum(records) FROM {db}.counts_1m)"); got != tt.want {
 				t.Errorf("rows, counted: got %s, want %s", got, tt.want)
 			}
@@ -142,9 +141,7 @@ func TestStoredTellsWhetherTheTableTookARefusedBlock(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			db := open(t)
-			if err := db.Insert(t.Context(), block(t, 0, 1, jobs(100, 10)...)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, db.Insert(t.Context(), block(t, 0, 1, jobs(100, 10)...)))
 			query(t, db, tt.harm)
 			b := block(t, 0, 2, jobs(1, 20)...)
 			if err := db.Insert(t.Context(), b); err == nil {
@@ -161,17 +158,11 @@ func TestAWrongPasswordHaltsAndIsNeverShown(t *testing.T) {
 	const right, wrong = "r1ght-s3cret", "wr0ng-s3cret"
 	e := clickhousetest.Start(t, func(c *server.Config) { c.Password = right })
 	good := openURL(t, e.URL("flow"))
-	if err := good.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, good.Migrate(t.Context()))
 	b := block(t, 0, 1, jobs(1, 3)...)
-	if err := good.Insert(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, good.Insert(t.Context(), b))
 	u, err := url.Parse(e.URL("flow"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	u.User = url.UserPassword("default", wrong)
 	bad := openURL(t, u.String())
 	var refused *flow.StoreError

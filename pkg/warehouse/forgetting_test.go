@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/record"
@@ -65,27 +66,21 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 		t.Errorf("%d rows of messages that are not settled count, %v", n, err)
 	}
 	for range 2 { // as after a crash
-		if err := db.Note(t.Context(), "r1", s, until, nil); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Note(t.Context(), "r1", s, until, nil))
 	}
 	lanes, days, err := db.Forgotten(t.Context(), "r1")
 	if err != nil || len(lanes) != 1 || lanes[0].Records < 50 || !slices.Equal(days, []string{"2025-11-21"}) {
 		t.Fatalf("%+v of %v, %v", lanes, days, err)
 	}
 	removed, err := db.RowsOf(t.Context(), "r1", s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, fold := range []string{"process_instances", "element_instances", "jobs", "variables"} {
 		if removed[fold] == 0 {
 			t.Errorf("nothing goes of %s: %v", fold, removed)
 		}
 	}
 	for range 2 {
-		if err := db.Remove(t.Context(), "r1", s); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Remove(t.Context(), "r1", s))
 	}
 	for _, table := range strings.Fields(query(t, db, "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree' AND name NOT IN ('sources', 'schema', 'counts_1m', 'changes', 'process_definitions', 'forgotten', 'receipts')")) {
 		for _, k := range s.Keys {
@@ -145,25 +140,17 @@ func TestRuleAndTableAgree(t *testing.T) {
 	}
 	c := new(record.Columns)
 	m := flow.Message{Seq: 1, Topic: "flow.0.record", Received: received, Source: "a", Incarnation: 1, Body: []byte("[" + strings.Join(records, ",") + "]")}
-	if err := c.Append(&m); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: "FLOW_0@1:1-1:0", StoredAt: storedAt}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Append(&m))
+	fatal.If(t, db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: "FLOW_0@1:1-1:0", StoredAt: storedAt}))
 	keys := []string{"2251", "order-x"}
 	rule := record.NewForgets([]flow.Forget{{Before: before, Subjects: []flow.ForgetSubject{{Source: "a", Keys: keys}}}})
 	want := map[string]bool{}
 	for _, row := range rule.Rows(&m, c, 0) {
 		want[records[c.StreamIdx[row]]] = true
 	}
-	if err := db.Note(t.Context(), "r1", warehouse.Subject{Source: "a", Keys: keys}, before, nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Note(t.Context(), "r1", warehouse.Subject{Source: "a", Keys: keys}, before, nil))
 	places, err := db.ForgottenPlaces(t.Context(), 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	got := map[string]bool{}
 	for p := range places {
 		got[records[p.Idx]] = true

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 )
@@ -34,9 +36,7 @@ func TestAPlaceIsFound(t *testing.T) {
 		b := of(t, "a", 1, records...)
 		m := flow.Message{Lane: 2, Seq: seq, ID: id, Source: "a", Incarnation: 1763704800000, Received: received, Body: []byte("[" + records[0] + "]")}
 		b.Columns.Reset()
-		if err := b.Columns.Append(&m); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, b.Columns.Append(&m))
 		b.To, b.Token = 1, fmt.Sprint("place ", seq, id)
 		return b
 	}
@@ -48,9 +48,7 @@ func TestAPlaceIsFound(t *testing.T) {
 		"read again": first,
 		"replayed":   place(90, flow.ReplayID("2.1763704800000.7.0", ""), raw),
 	} {
-		if diff := cmp.Diff(want, known(t, db, b)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		expect.Equal(t, name, want, known(t, db, b))
 	}
 	got, err := db.Incarnations(t.Context(), 2, 1763704799999)
 	if diff := cmp.Diff([]flow.Incarnation{{ID: 1763704800000, First: 7}}, got); diff != "" || err != nil {

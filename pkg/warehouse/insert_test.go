@@ -2,12 +2,13 @@ package warehouse_test
 
 import (
 	"fmt"
-	"sluice/pkg/record"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
+	"sluice/pkg/record"
 
 	"sluice/pkg/change"
 	"sluice/pkg/warehouse"
@@ -17,17 +18,13 @@ func TestABlockIsStoredOnceHoweverOftenItIsInserted(t *testing.T) {
 	db := open(t)
 	b := block(t, 0, 7, jobs(1, 500)...)
 	for range 3 {
-		if err := db.Insert(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(t.Context(), b))
 	}
 	if got, want := totals(t, db), "500\t500\t500"; got != want {
 		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
 	}
 	another := block(t, 0, 8, jobs(501, 20)...)
-	if err := db.Insert(t.Context(), another); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(t.Context(), another))
 	if got, want := totals(t, db), "520\t520\t520"; got != want {
 		t.Errorf("rows, counted, jobs after another block: got %s, want %s", got, want)
 	}
@@ -59,9 +56,7 @@ func TestPiecesOfABlockAreItsRows(t *testing.T) {
 	for _, piece := range [][2]int{{0, 30}, {30, 31}, {31, 100}, {31, 100}} {
 		b.From, b.To = piece[0], piece[1]
 		b.Token = whole + "#" + string(rune('a'+piece[0]%26))
-		if err := db.Insert(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(t.Context(), b))
 	}
 	if got, want := totals(t, db), "100\t100\t100"; got != want {
 		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
@@ -111,9 +106,7 @@ func TestABlockMaySpanMoreMonthsThanAPartitionLimit(t *testing.T) {
 	}
 	b := block(t, 0, 1, records...)
 	for range 2 {
-		if err := db.Insert(ctxFor(t, time.Minute), b); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(ctxFor(t, time.Minute), b))
 	}
 	if got, want := totals(t, db), "110\t110\t110"; got != want {
 		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
@@ -128,19 +121,13 @@ func TestChangesAreKeptOncePerToken(t *testing.T) {
 		{Seq: 11, At: at, By: "engine-b", Kind: change.FieldDeleted, TargetKind: "field", Key: "t1/f1"},
 	}
 	for range 2 {
-		if err := db.InsertChanges(t.Context(), "FLOW_0@1:9-11:0", changes); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.InsertChanges(t.Context(), "FLOW_0@1:9-11:0", changes))
 	}
-	if err := db.InsertChanges(t.Context(), "none", nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.InsertChanges(t.Context(), "none", nil))
 	got := query(t, db, "SELECT stream_seq, changed_at, changed_by, kind, target_kind, target_key, members FROM {db}.changes ORDER BY stream_seq")
 	want := "9\t2025-11-21 05:00:00.123\tengine-a\tuser.patched\tuser\tada\t['feature','telephone']\n" +
 		"11\t2025-11-21 05:00:00.123\tengine-b\tfield.deleted\tfield\tt1/f1\t[]"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("flow.changes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "flow.changes", want, got)
 }
 
 // TestPartsAreCountedAsTheEngineMakesThem inserts records of several months, in
@@ -154,9 +141,7 @@ func TestPartsAreCountedAsTheEngineMakesThem(t *testing.T) {
 	end := time.Date(2025, 4, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	b := block(t, 0, 1, at(2025, 3, 31), at(2024, 3, 1), at(2025, 3, 1), at(2025, 4, 1), at(2024, 3, 31),
 		fmt.Sprintf(`{"id":"last","timestamp":%d}`, end-1), `{"id":"none"}`)
-	if err := db.Insert(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(t.Context(), b))
 	made := query(t, db, "SELECT toString(count()) FROM system.parts WHERE database = '{db}' AND table = 'records' AND active")
 	if got := warehouse.Months(b.Columns.TS); fmt.Sprint(got) != made || made != "4" {
 		t.Errorf("counted %d, made %s, want 4", got, made)
@@ -170,9 +155,7 @@ func TestATableForgetsItsTokens(t *testing.T) {
 	db := open(t)
 	b := block(t, 0, 1, jobs(1, 5)...)
 	for range 2 {
-		if err := db.Insert(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(t.Context(), b))
 	}
 	if got, want := totals(t, db), "5\t5\t5"; got != want {
 		t.Fatalf("rows, counted, jobs: got %s, want %s", got, want)
@@ -182,9 +165,7 @@ func TestATableForgetsItsTokens(t *testing.T) {
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
-	if err := db.Insert(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(t.Context(), b))
 	if got, want := totals(t, db), "10\t5\t5"; got != want {
 		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
 )
@@ -20,13 +21,9 @@ import (
 func TestAnEngineThatDiesInMidInsert(t *testing.T) {
 	e := clickhousetest.Start(t)
 	db, err := warehouse.Open(warehouse.Config{URL: e.URL("flow"), InsertTimeout: 20 * time.Second}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer db.Close()
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	const blocks, perBlock, kills = 7, 4000, 5
 	failures := 0
 	for n := range blocks {
@@ -57,9 +54,7 @@ func TestAnEngineThatDiesInMidInsert(t *testing.T) {
 		<-killed
 		// Its answer may have come just before the kill: then it is not
 		// known to be stored, and it is inserted once more.
-		if err := db.Insert(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(t.Context(), b))
 	}
 	want := fmt.Sprintf("%d\t%d\t%d\n", blocks*perBlock, blocks*perBlock, blocks*perBlock)
 	got := clickhousetest.Exec(t, e, "SELECT count(), uniqExact(id), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records")
@@ -81,9 +76,7 @@ func TestAnInsertThatTakesTooLongIsAnOutage(t *testing.T) {
 		t.Fatalf("got %v, want class retry", err)
 	}
 	query(t, db, "DROP VIEW {db}.slow_mv SYNC")
-	if err := db.Insert(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(t.Context(), b))
 	if got, want := totals(t, db), "5\t5\t5"; got != want {
 		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
 	}
@@ -95,9 +88,7 @@ func TestAnOutagePassesAndAWrongSchemaDoesNot(t *testing.T) {
 	if err := db.Check(t.Context()); err == nil || warehouse.Passing(err) {
 		t.Errorf("a database that does not exist: %v, want an error that stays", err)
 	}
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	e.Stop()
 	for name, err := range map[string]error{"Migrate": db.Migrate(t.Context()), "Check": db.Check(t.Context()), "Ping": db.Ping(t.Context())} {
 		if err == nil || !warehouse.Passing(err) {

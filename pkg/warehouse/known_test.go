@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -19,9 +21,7 @@ func of(t testing.TB, source string, seq uint64, records ...string) record.Block
 	t.Helper()
 	c := new(record.Columns)
 	m := flow.Message{Seq: seq, Source: source, Incarnation: 7, Received: received, Body: []byte("[" + strings.Join(records, ",") + "]")}
-	if err := c.Append(&m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Append(&m))
 	return record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprint("FLOW_0@7:", seq), StoredAt: storedAt}
 }
 
@@ -35,9 +35,7 @@ func known(t testing.TB, db *warehouse.DB, b record.Block) (all []string) {
 	err := db.Known(t.Context(), b.Columns, rows, func(k *flow.Identity) {
 		all = append(all, fmt.Sprintf("%s %d-%d %d %s %s %s %d %q %x", k.Source, k.PartitionID, k.Position, k.TS, k.RecordType, k.ValueType, k.Intent, k.Key, k.OwnID, k.Content))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	slices.Sort(all)
 	return all
 }
@@ -60,9 +58,7 @@ func TestKnownFindsWhatIsStored(t *testing.T) {
 		fmt.Sprintf("engine 'a' 2-9007199254740993 %d EVENT JOB CREATED 18014398509481985 %q ", at, ""),
 	}
 	slices.Sort(want)
-	if diff := cmp.Diff(want, known(t, db, again)); diff != "" {
-		t.Errorf("the same records again (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "the same records again", want, known(t, db, again))
 	for name, b := range map[string]record.Block{
 		"another source":             of(t, "c", 4, positioned, content, timeless),
 		"another position":           of(t, "b", 5, strings.Replace(positioned, "9007199254740993", "9007199254740992", 1)),
@@ -101,9 +97,7 @@ func TestKnownOfAWholeBlock(t *testing.T) {
 			found[k.Key] = true
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if len(found) != n {
 		t.Errorf("found %d of %d", len(found), n)
 	}
@@ -120,16 +114,12 @@ func TestMarks(t *testing.T) {
 		{Source: "a", Partition: 1, Day: day}, {Source: "a", Partition: 1, Day: day - 1}, {Source: "a", Partition: 2, Day: day},
 		{Source: "a", Day: 0}, {Source: "a", Day: day}, {Source: "it's b", Partition: 1, Day: day}, {Source: "it's b", Day: day}, {Source: "c", Partition: 1, Day: day},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := flow.Marks{Rows: 7, Last: map[flow.SourceDay]int64{
 		{Source: "a", Partition: 1, Day: day}: 9, {Source: "a", Partition: 1, Day: day - 1}: 3, {Source: "a", Day: 0}: 0,
 		{Source: "it's b", Partition: 1, Day: day}: 77, {Source: "it's b", Day: day}: received.UnixMilli(),
 	}}
-	if diff := cmp.Diff(want, marks); diff != "" {
-		t.Errorf("Marks (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "Marks", want, marks)
 	if lacking, err := db.StaleSourceDays(t.Context(), 0, 7); err != nil || len(lacking) > 0 {
 		t.Errorf("Lacking: got %v, %v, want nothing", lacking, err)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 )
 
@@ -16,9 +18,7 @@ import (
 func TestLintFindsNothingInAnEngineAtWork(t *testing.T) {
 	w := simulated(t)
 	found, err := w.db.Lint(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, f := range found {
 		t.Errorf("%s of %s: %d, %s", f.Check, f.Source, f.Count, f.Example)
 	}
@@ -29,9 +29,7 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	db := wrong(t)
 	found, err := db.Lint(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var got, said []string
 	for _, f := range found {
 		if f.Do == "" || f.SQL == "" {
@@ -50,9 +48,7 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 		"after_end of after_end: 1, instance 7",
 		"doubled_ids of doubled_ids: 1, id a",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "findings", want, got)
 	slices.Sort(said)
 	if diff := cmp.Diff(strings.Join(said, "\n"), query(t, db, "SELECT source, check_name, finding, findings, example, what_to_do FROM {db}.v_lint ORDER BY source, check_name")); diff != "" {
 		t.Errorf("the view (-lint +view):\n%s", diff)

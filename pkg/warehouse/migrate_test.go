@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 	"sluice/pkg/warehouse/schema"
 )
@@ -35,9 +36,7 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	wg.Wait()
 	db := openURL(t, url)
 	before := query(t, db, created)
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	if diff := cmp.Diff(before, query(t, db, created)); diff != "" {
 		t.Errorf("a second run changed the schema:\n%s", diff)
 	}
@@ -45,9 +44,7 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 		t.Errorf("Check: %v", err)
 	}
 	files, err := fs.Glob(schema.Files(), "*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if got := query(t, db, "SELECT count(), countIf(object = 'format' AND value = '1'), countIf(object = 'version' AND value = '0') FROM {db}.schema FINAL"); got != fmt.Sprintf("%d\t1\t1", len(files)+2) {
 		t.Errorf("objects, format and version of %d files: %s", len(files), got)
 	}
@@ -64,9 +61,7 @@ func TestMigrateResumesAfterACrash(t *testing.T) {
 	if err := db.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "run sluice migrate") {
 		t.Errorf("Check of half a schema: %v", err)
 	}
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	if diff := cmp.Diff(want, query(t, db, created)); diff != "" {
 		t.Errorf("schema (-want +got):\n%s", diff)
 	}
@@ -76,9 +71,7 @@ func TestMigrateMakesTheDatabase(t *testing.T) {
 	name, url := clickhousetest.FreshDatabase(t)
 	db := openURL(t, url)
 	query(t, db, "DROP DATABASE {db} SYNC")
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("Check of %s: %v", name, err)
 	}
@@ -102,9 +95,7 @@ func TestDatabasesThatAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, url := clickhousetest.FreshDatabase(t)
 			db := openURL(t, url)
-			if err := db.Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, db.Migrate(t.Context()))
 			for _, s := range c.harm {
 				query(t, db, s)
 			}
@@ -136,9 +127,7 @@ func later(t *testing.T) fs.FS {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	file := strings.NewReplacer("INDEX ix_created", "severity max(UInt8) = 0 -- invented\nINDEX ix_created", "\nerror_type error_message created_at", "\nerror_type error_message severity created_at").Replace(string(files["incidents.sql"].Data))
 	files["incidents.sql"] = &fstest.MapFile{Data: []byte(file)}
 	files["migrations/0001_severity.sql"] = &fstest.MapFile{Data: []byte(`ALTER TABLE {{.Table "incidents"}}{{.OnCluster}} ADD COLUMN IF NOT EXISTS severity SimpleAggregateFunction(max, UInt8) COMMENT 'invented' CODEC(ZSTD(1)) AFTER migrated;
@@ -154,9 +143,7 @@ func TestTheVersionBeforeRunsOnWhatIsMigrated(t *testing.T) {
 	files := later(t)
 	_, url := clickhousetest.FreshDatabase(t)
 	fresh := openURL(t, url)
-	if err := fresh.MigrateTo(t.Context(), files); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, fresh.MigrateTo(t.Context(), files))
 	of := func(db *warehouse.DB) string {
 		return strings.ReplaceAll(query(t, db, created), db.Database(), "flow")
 	}
@@ -183,9 +170,7 @@ func TestTheVersionBeforeRunsOnWhatIsMigrated(t *testing.T) {
 		both(fmt.Sprint("killed after statement ", n))
 	}
 	for range 2 { // the second time nothing is left to do
-		if err := db.MigrateTo(t.Context(), files); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.MigrateTo(t.Context(), files))
 		if diff := cmp.Diff(want, of(db)); diff != "" {
 			t.Errorf("a migrated schema differs from a fresh one (-fresh +migrated):\n%s", diff)
 		}
@@ -239,9 +224,7 @@ func TestEveryViewDeclaresWhatItSelects(t *testing.T) {
 func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 	name, _ := clickhousetest.FreshDatabase(t)
 	statements, err := warehouse.Statements(name, "", false, 24, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	all := strings.Join(statements, ";\n")
 	if !strings.Contains(all, "tokenbf_v1(") || strings.Contains(all, "text(") {
 		t.Error("a server before 26.2 has no text index")
@@ -267,9 +250,7 @@ var (
 func TestTheClusterSchema(t *testing.T) {
 	for single, onCluster := range map[bool]string{false: " ON CLUSTER 'main'", true: ""} {
 		statements, err := warehouse.Statements("flow", "main", single, 26, 7, slices.Sorted(maps.Keys(schema.Writing))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		literal := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
 		local, covered, paths := map[string]bool{}, map[string]bool{}, map[string]bool{}
 		for _, s := range statements {

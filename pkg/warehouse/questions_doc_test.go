@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 )
 
@@ -25,27 +25,17 @@ const (
 func TestTheAnalyticsPageIsFresh(t *testing.T) {
 	w := simulated(t)
 	questions, err := warehouse.Questions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	checks, err := warehouse.Checks()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := pageHead + pageOfObjects(t, w.db) + pageOfQuestions(t, w, questions) + pageOfChecks(t, checks)
 	if *update {
-		if err := os.WriteFile(analyticsPage, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(analyticsPage, []byte(want), 0o644))
 		return
 	}
 	got, err := os.ReadFile(analyticsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/analytics.md is not fresh, run %s (-want +got):\n%s", pageCommand, diff)
-	}
+	fatal.If(t, err)
+	expect.Equal(t, fmt.Sprintf("docs/analytics.md is not fresh, run %s", pageCommand), want, string(got))
 	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)\n```").FindAllStringSubmatch(string(got), -1) {
 		if !slices.ContainsFunc(append(questions, checks...), func(q warehouse.Question) bool { return q.SQL == block[1] }) {
 			w.ask(t, warehouse.Question{Name: "the page", SQL: block[1]}, nil, "TabSeparated")
@@ -99,9 +89,7 @@ func pageOfObjects(t *testing.T, db *warehouse.DB) string {
 	views.WriteString("## Views\n")
 	tables.WriteString("\n## Tables\n\nThe views are made of these. A row of an aggregate table holds what some records say of its key; merges, FINAL, and the function in parentheses behind a type make one row of all.\n")
 	statements, err := warehouse.Statements(db.Database(), "", false, 99, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	named := regexp.MustCompile(`^CREATE (TABLE|VIEW) IF NOT EXISTS \w+\.(\w+)`)
 	listed := 0
 	for _, statement := range statements {
@@ -200,9 +188,7 @@ func measured(t *testing.T) map[string]string {
 	if err == nil {
 		err = json.Unmarshal(text, &figures)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	says := map[string]string{}
 	for _, step := range figures.Steps {
 		for _, a := range step.Answers {
@@ -223,9 +209,7 @@ func measured(t *testing.T) map[string]string {
 func pageOfChecks(t *testing.T, checks []warehouse.Question) string {
 	t.Helper()
 	found, err := wrong(t).Lint(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var b strings.Builder
 	b.WriteString("\n## Lint\n\n`sluice lint` looks for these, and `SELECT * FROM flow.v_lint` answers the same: a line for each engine that something is found of, how much, and an example.\n")
 	for _, q := range checks {

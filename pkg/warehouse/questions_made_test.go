@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 )
 
@@ -161,9 +161,7 @@ func TestQuestionsOfMadeRecords(t *testing.T) {
 	}
 	store(t, db, 1, shuffled(again(all)), 40)
 	questions, err := warehouse.Questions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	source := 0
 	for i, c := range cases {
 		if len(c.records) > 0 {
@@ -178,8 +176,6 @@ func TestQuestionsOfMadeRecords(t *testing.T) {
 				got = append(got, rest)
 			}
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.question, diff)
-		}
+		expect.Equal(t, c.question, c.want, got)
 	}
 }

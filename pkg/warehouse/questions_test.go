@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 )
 
@@ -19,9 +19,7 @@ import (
 func TestQuestionsAreAnsweredTruly(t *testing.T) {
 	w := simulated(t)
 	questions, err := warehouse.Questions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	truths := truths()
 	maps.Copy(truths, truthsOfWaits())
 	for _, q := range questions {
@@ -51,9 +49,7 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 				if inlined := query(t, w.db, q.With(params)); params["tenant"] != "" && len(strings.Split(inlined, "\n")) != len(got) {
 					t.Errorf("the statement with its values in it answers %s", inlined)
 				}
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("%d lines, %d in truth (-truth +got):\n%s", len(got), len(want), diff)
-				}
+				expect.Equal(t, fmt.Sprintf("%d lines, %d in truth (-truth +got)", len(got), len(want)), want, got)
 			})
 		}
 	}
@@ -82,9 +78,7 @@ func read(t *testing.T, q warehouse.Question, params map[string]string) asking {
 		if err != nil {
 			at, err = time.Parse(time.RFC3339, all[name])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return at.UnixMilli()
 	}
 	quiet, _ := strconv.ParseInt(all["quiet"], 10, 64)

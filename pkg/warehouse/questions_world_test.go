@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/warehouse"
 )
@@ -72,9 +73,7 @@ func simulated(t *testing.T) *world {
 	engine := clickhousetest.Shared(t)
 	clickhousetest.Exec(t, engine, "CREATE DATABASE IF NOT EXISTS flow")
 	w := &world{db: openURL(t, engine.URL("flow")), truths: map[string]*simulator.Truth{}, answers: map[string]string{}}
-	if err := w.db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.db.Migrate(t.Context()))
 	var all []sent
 	for i, source := range []string{"cluster-a", "cluster-b"} {
 		start := []time.Time{time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC), time.Date(2025, 10, 31, 23, 0, 0, 0, time.UTC)}[i]
@@ -93,9 +92,7 @@ func simulated(t *testing.T) *world {
 				continue
 			}
 			v := event{Source: source}
-			if err := json.Unmarshal(r.JSON, &v); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, json.Unmarshal(r.JSON, &v))
 			v.Value.Element = cmp.Or(v.Value.Element, v.Value.Target)
 			w.events = append(w.events, v)
 		}
@@ -129,9 +126,7 @@ func (w *world) ask(t *testing.T, q warehouse.Question, params map[string]string
 		return before
 	}
 	answer, err := http.Post(clickhousetest.Shared(t).HTTP()+"/?"+values.Encode(), "text/plain", strings.NewReader(q.SQL))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 )
 
@@ -14,23 +15,17 @@ import (
 // them as a recount does, crashes among it.
 func TestCountersAreMendedByDifferences(t *testing.T) {
 	db := open(t)
-	if err := db.Insert(t.Context(), block(t, 0, 1, jobs(1, 50)...)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(t.Context(), block(t, 0, 1, jobs(1, 50)...)))
 	const day = "2025-11-21"
 	recount := func() *warehouse.Recount {
 		t.Helper()
 		r, err := db.Recount(t.Context(), day, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return r
 	}
 	mend := func(r *warehouse.Recount, times int) {
 		t.Helper()
-		if err := db.Mend(t.Context(), r, times); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Mend(t.Context(), r, times))
 	}
 	counts := func() string {
 		return query(t, db, "SELECT count(), sum(n) FROM (SELECT minute, sum(records) AS n FROM {db}.counts_1m GROUP BY minute HAVING n != 0)")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -23,9 +24,7 @@ func storedOn(t *testing.T, seq uint64, at, ts time.Time, n int) record.Block {
 	}
 	m := flow.Message{Seq: seq, Topic: "flow.0.record", Received: received, Body: []byte("[" + strings.Join(records, ",") + "]")}
 	c := new(record.Columns)
-	if err := c.Append(&m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Append(&m))
 	return record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", seq, seq), StoredAt: at.UnixMilli()}
 }
 
@@ -36,14 +35,10 @@ func TestRetentionCountsFromStoredAt(t *testing.T) {
 	db := open(t)
 	now := time.Now()
 	for seq, days := range []int{100, 20, 0} {
-		if err := db.Insert(t.Context(), storedOn(t, uint64(seq)+1, now.AddDate(0, 0, -days), now, 10)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(t.Context(), storedOn(t, uint64(seq)+1, now.AddDate(0, 0, -days), now, 10)))
 	}
 	for _, r := range []warehouse.Retention{{"records", 30}, {"counts_1m", 60}, {"changes", 0}} {
-		if err := db.Retain(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Retain(t.Context(), r))
 	}
 	got, err := db.Retentions(t.Context())
 	if diff := cmp.Diff([]warehouse.Retention{{"records", 30}, {"counts_1m", 60}, {"changes", 0}}, got); err != nil || diff != "" {
@@ -76,9 +71,7 @@ func TestAStoredDayExpiresAsAWhole(t *testing.T) {
 		insert(t, db, storedOn(t, uint64(seq)+1, at, received, 10))
 	}
 	for _, table := range []string{"records", "counts_1m"} {
-		if err := db.Retain(t.Context(), warehouse.Retention{Table: table, Days: 2}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Retain(t.Context(), warehouse.Retention{Table: table, Days: 2}))
 	}
 	due, err := db.Due(t.Context())
 	if want := today.Add(time.Since(today)+time.Hour).Truncate(24*time.Hour).AddDate(0, 0, -3).Format(time.DateOnly); err != nil || due != want {
@@ -109,9 +102,7 @@ func TestATokenGoesWithItsExpiredRows(t *testing.T) {
 	old := storedOn(t, 1, time.Now().AddDate(0, 0, -5), received, 10)
 	insert(t, db, old)
 	for _, table := range []string{"records", "counts_1m"} {
-		if err := db.Retain(t.Context(), warehouse.Retention{Table: table, Days: 2}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Retain(t.Context(), warehouse.Retention{Table: table, Days: 2}))
 	}
 	again := storedOn(t, 1, time.Now(), received, 10)
 	begun := time.Now()
@@ -138,9 +129,7 @@ func TestWhatIsDueFollowsTheShortestRetention(t *testing.T) {
 	t.Parallel()
 	db := open(t)
 	clock, err := db.Clock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ago := func(days int) string { return clock.UTC().Add(time.Hour).AddDate(0, 0, -days-1).Format(time.DateOnly) }
 	for _, step := range []struct {
 		set  warehouse.Retention
@@ -156,9 +145,7 @@ func TestWhatIsDueFollowsTheShortestRetention(t *testing.T) {
 		{warehouse.Retention{Table: "records", Days: 20}, []warehouse.Retention{{Table: "records", Days: 90}}, ago(20)},
 		{warehouse.Retention{Table: "records", Days: 90}, []warehouse.Retention{{Table: "counts_1m", Days: 20}, {Table: "changes", Days: 2}}, ago(20)},
 	} {
-		if err := db.Retain(t.Context(), step.set); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Retain(t.Context(), step.set))
 		if due, err := db.Due(t.Context(), step.more...); err != nil || due != step.want {
 			t.Errorf("with %+v and %+v what was stored up to %q is due, %v, want %q", step.set, step.more, due, err, step.want)
 		}

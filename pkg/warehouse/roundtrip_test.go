@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/record"
 	"sluice/pkg/record/recordtest"
@@ -24,9 +25,7 @@ func stored(t *testing.T, db *warehouse.DB, seq uint64) []map[string]any {
 		d := json.NewDecoder(strings.NewReader(line))
 		d.UseNumber()
 		var row map[string]any
-		if err := d.Decode(&row); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, d.Decode(&row))
 		rows = append(rows, row)
 	}
 	return rows
@@ -69,9 +68,7 @@ func TestWhatAQueryGivesBackIsWhatWasPosted(t *testing.T) {
 		for _, raw := range posted {
 			texts = append(texts, string(raw))
 		}
-		if err := db.Insert(t.Context(), block(t, 3, seq, texts...)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, db.Insert(t.Context(), block(t, 3, seq, texts...)))
 		compareStored(t, db, seq, posted)
 	}
 	want := fmt.Sprintf("3\t1\t%d\n3\t2\t1000", len(samples))
@@ -93,9 +90,7 @@ func TestWideDictionaries(t *testing.T) {
 		half := n / 2
 		for _, piece := range []record.Block{{To: half, Token: fmt.Sprint("a", n)}, {From: half, To: n, Token: fmt.Sprint("b", n)}} {
 			b.From, b.To, b.Token = piece.From, piece.To, piece.Token
-			if err := db.Insert(t.Context(), b); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, db.Insert(t.Context(), b))
 		}
 		got := query(t, db, fmt.Sprintf("SELECT count(), uniqExact(worker), countIf(worker != 'w' || splitByChar('-', id)[2]) FROM {db}.records WHERE stream_seq = %d", i+1))
 		if want := fmt.Sprintf("%d\t%d\t0", n, n); got != want {

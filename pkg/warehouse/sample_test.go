@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/fatal"
+
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
@@ -101,14 +103,10 @@ type exportedEvents []exported
 func readSample(t *testing.T) (exportedEvents, []sent) {
 	t.Helper()
 	f, err := os.Open("testdata/camunda-8.6.0.ndjson.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var events exportedEvents
 	var all []sent
 	lines := bufio.NewScanner(z)
@@ -117,9 +115,7 @@ func readSample(t *testing.T) (exportedEvents, []sent) {
 		var r exported
 		d := json.NewDecoder(strings.NewReader(lines.Text()))
 		d.UseNumber()
-		if err := d.Decode(&r); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, d.Decode(&r))
 		all = append(all, sent{"camunda", r.Position, r.At, lines.Text()})
 		if r.RecordType == "EVENT" {
 			events = append(events, r)

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 	"sluice/pkg/warehouse/schema"
 )
@@ -52,9 +54,7 @@ func TestShardsAnswerAsOneServerDoes(t *testing.T) {
 		t.Errorf("the counters differ:\n%s", cmp.Diff(one(sql), both(sql)))
 	}
 	questions, err := warehouse.Questions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, q := range questions {
 		for _, params := range []map[string]string{
 			{"limit": "100000"},
@@ -65,9 +65,7 @@ func TestShardsAnswerAsOneServerDoes(t *testing.T) {
 			want, got := strings.Split(w.ask(t, q, params, "TabSeparated"), "\n"), strings.Split(w.ask(t, of, params, "TabSeparated"), "\n")
 			slices.Sort(want)
 			slices.Sort(got)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s of %s: (-one +two shards)\n%s", q.Name, params["process"], diff)
-			}
+			expect.Equal(t, fmt.Sprintf("%s of %s: (-one +two shards)", q.Name, params["process"]), want, got)
 		}
 	}
 }
@@ -80,9 +78,7 @@ var distributed = regexp.MustCompile(`ENGINE = Distributed\('main', 'sharded', '
 func ofTwoDatabases(t *testing.T) []string {
 	t.Helper()
 	statements, err := warehouse.Statements("sharded", "main", true, 26, 7, slices.Sorted(maps.Keys(schema.Writing))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	all := []string{"CREATE DATABASE sharded", "CREATE DATABASE sharded_1", "CREATE DATABASE sharded_2", "CREATE DATABASE sharded_in"}
 	for _, s := range statements[1:] {
 		first, _, _ := strings.Cut(s, "\n")

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
 )
@@ -31,9 +32,7 @@ type tap struct {
 func newTap(t *testing.T, server string) *tap {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p := &tap{Listener: l}
 	var open sync.WaitGroup
 	open.Go(func() {
@@ -83,26 +82,18 @@ func (p *tap) has(ids ...[]byte) bool {
 func TestClickHouseHearsOfTheTrace(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	wire := newTap(t, u.Host)
 	u.Host = wire.Addr().String()
 	spans := tracetest.NewSpanRecorder()
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
 	db, err := warehouse.Open(warehouse.Config{URL: u.String(), Tracer: provider.Tracer("test")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	closing := sync.OnceFunc(func() { db.Close() })
 	defer closing()
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	ctx, parent := provider.Tracer("test").Start(t.Context(), "block")
-	if err := db.Insert(ctx, block(t, 0, 1, jobs(1, 10)...)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Insert(ctx, block(t, 0, 1, jobs(1, 10)...)))
 	trace, asked := parent.SpanContext().TraceID(), parent.SpanContext().SpanID()
 	inserted := spans.Ended()[0]
 	own := inserted.SpanContext().SpanID()

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -53,9 +54,7 @@ func openNew(t testing.TB) *warehouse.DB {
 	clickhousetest.Exec(t, engine, "CREATE DATABASE "+name)
 	t.Cleanup(func() { giveBack(t, name) })
 	db := openURL(t, engine.URL(name))
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Migrate(t.Context()))
 	made.Lock()
 	defer made.Unlock()
 	if made.schema == "" {
@@ -106,9 +105,7 @@ func aggregates(t testing.TB, db *warehouse.DB) []string {
 func openURL(t testing.TB, url string) *warehouse.DB {
 	t.Helper()
 	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -128,9 +125,7 @@ func block(t testing.TB, lane int, seq uint64, records ...string) record.Block {
 		Body: []byte("[" + strings.Join(records, ",") + "]"),
 	}
 	c := new(record.Columns)
-	if err := c.Append(&m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Append(&m))
 	return record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_%d@1:%d-%d:0", lane, seq, seq), StoredAt: storedAt}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sluice/cmd/internal/simulate"
 	"sluice/pkg/broker"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/fatal"
 )
 
 // behaviours are what the product rests on. Each row is run against the simulated server
@@ -182,9 +183,7 @@ func TestBehavioursOfNATS(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			js, err := broker.OverNATS(natstest.Start(t).Connect())
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if got := perform(js, b.do); got != b.want {
 				t.Errorf("got %q, want %q", got, b.want)
 			}

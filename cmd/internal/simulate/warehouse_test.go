@@ -14,6 +14,7 @@ import (
 
 	"sluice/cmd/internal/simulate"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
 	"sluice/pkg/warehouse"
@@ -217,13 +218,9 @@ func TestBehavioursOfTheSimulatedWarehouse(t *testing.T) {
 func TestBehavioursOfTheRealWarehouse(t *testing.T) {
 	name, address := clickhousetest.FreshDatabase(t)
 	db, err := warehouse.Open(warehouse.Config{URL: address}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer db.Close()
-	if err := errors.Join(db.Migrate(t.Context()), db.Retain(t.Context(), warehouse.Retention{Table: "records", Days: 2})); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(db.Migrate(t.Context()), db.Retain(t.Context(), warehouse.Retention{Table: "records", Days: 2})))
 	exec := func(sql string) string {
 		return strings.TrimSpace(clickhousetest.Exec(t, clickhousetest.Shared(t), strings.ReplaceAll(sql, "{db}", name)))
 	}

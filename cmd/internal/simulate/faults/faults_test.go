@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"sluice/pkg/fatal"
 )
 
 var testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
@@ -15,9 +17,7 @@ var testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
 func TestEveryNamedTestExists(t *testing.T) {
 	const root = "../../../.."
 	page, err := os.ReadFile(filepath.Join(root, "docs", "reliability.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var tests strings.Builder
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -32,9 +32,7 @@ func TestEveryNamedTestExists(t *testing.T) {
 		tests.Write(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, name := range testName.FindAllString(string(page), -1) {
 		if !strings.Contains(tests.String(), "\nfunc "+name+"(") {
 			t.Errorf("docs/reliability.md names %s, which is no test", name)
@@ -49,14 +47,10 @@ func TestEveryPatchApplies(t *testing.T) {
 		t.Fatalf("%d patches, %v", len(patches), err)
 	}
 	list, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, patch := range patches {
 		text, err := os.ReadFile(patch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if err := git(t.Context(), "../../../..", text, "apply", "--check"); err != nil {
 			t.Errorf("%s does not apply any more: write it anew: %v", patch, err)
 		}

@@ -6,14 +6,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"sluice/pkg/fatal"
 )
 
 // TestItSharesNothing: what judges the programs imports the standard library only.
 func TestItSharesNothing(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "oracle.go", nil, parser.ImportsOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, spec := range file.Imports {
 		path, err := strconv.Unquote(spec.Path.Value)
 		if first, _, _ := strings.Cut(path, "/"); err != nil || strings.Contains(first, ".") || first == "sluice" {
