@@ -82,7 +82,7 @@ BY_CHANCE := TestRequestsAgainstASlowOracle|TestManyStepsMayFail|TestEveryStepMa
 WITH_CLICKHOUSE := TestRealPartsFailAndNothingIsLostOrDoubled|TestALostPositionStoresNothingTwice|TestChangesAreVisibleWithoutClickHouse|TestABlockThatTakesTooMuchMemoryIsStoredInPieces|TestAnIngesterThatHasLostClickHouseGivesUpItsLanes|TestOneKeyOverTwoApis|TestShardsGoAwayAndNothingIsLostOrDoubled
 LARGE := TestLimitsLetThroughWhatTheyAllowAndNoMore|TestAThousandLanes
 test-short: engine | need ## the inner loop, about a minute: rooms by themselves, without what takes long
-	$(TEST) -timeout 5m -p 3 -skip '^(TestNobodyStarvesOthersWhateverClientsDo|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)
+	$(TEST) -timeout 8m -p 3 -skip '^(TestNobodyStarvesOthersWhateverClientsDo|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)
 
 # make bench in small: it measures, so it has the processors to itself.
 suite-bench: engine | need
@@ -180,11 +180,11 @@ browser-tools: plain
 		npm ci --prefix .cache/browser --no-audit --no-fund --ignore-scripts --loglevel=error && cp $(BROWSER)/axe/package-lock.json .cache/browser/installed.json; }
 
 browser: browser-tools ## the console in a real browser: what people do there, script errors, accessibility
-	cd $(BROWSER) && $(GO) test -count=1 -timeout 5m .
+	cd $(BROWSER) && $(GO) test -count=1 -timeout 8m .
 
 screenshots: browser-tools ## the same, and write the pictures of docs/console/
 	@mkdir -p docs/console
-	cd $(BROWSER) && SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -count=1 -timeout 5m .
+	cd $(BROWSER) && SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -count=1 -timeout 8m .
 
 chaos: engine | need ## break everything under load, then look for lost and doubled records
 	$(GO) run ./cmd/internal/chaos $(ARGS)
