@@ -82,7 +82,7 @@ BY_CHANCE := TestRequestsAgainstASlowOracle|TestManyStepsMayFail|TestEveryStepMa
 WITH_CLICKHOUSE := TestRealPartsFailAndNothingIsLostOrDoubled|TestALostPositionStoresNothingTwice|TestChangesAreVisibleWithoutClickHouse|TestABlockThatTakesTooMuchMemoryIsStoredInPieces|TestAnIngesterThatHasLostClickHouseGivesUpItsLanes|TestOneKeyOverTwoApis|TestShardsGoAwayAndNothingIsLostOrDoubled
 LARGE := TestLimitsLetThroughWhatTheyAllowAndNoMore|TestAThousandLanes
 test-short: engine | need ## the inner loop, about a minute: rooms by themselves, without what takes long
-	$(TEST) -timeout 8m -p 3 -skip '^(TestNobodyStarvesOthersWhateverClientsDo|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)
+	$(TEST) -timeout 5m -p 3 -skip '^(TestNobodyStarvesOthersWhateverClientsDo|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)
 
 # make bench in small: it measures, so it has the processors to itself.
 suite-bench: engine | need
