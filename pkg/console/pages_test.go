@@ -218,8 +218,9 @@ func testQuery(t *testing.T, w *world) {
 		"SELECT number % 2 AS version, toDateTime(intDiv(number, 2), 'UTC') AS at, number AS n FROM numbers(8)":                {`{&#34;title&#34;:&#34;n&#34;,&#34;x&#34;:[0,1,2,3],&#34;series&#34;:[{&#34;label&#34;:&#34;1&#34;,&#34;values&#34;:[1,3,5,7]},`},
 		"SELECT concat('e', toString(number)) AS name, toDateTime(number, 'UTC') AS last, number AS n FROM numbers(3)":         {`<svg class="bars"`, ">e2</text>"},
 		"SELECT 'a' AS source, 'x y' AS bpmn_process_id, 17 AS process_instance_key, now() AS at, rand() AS n FROM numbers(3)": {`<a href="/instances?q=17&amp;source=a">17</a>`, `<a href="/process?id=x+y&amp;source=a">x y</a>`, "!<figure"},
-		"SELECT number AS a, number * 2 AS b FROM numbers(5)":                                                                  {"!<figure"}, // nothing that a line or a bar would be of
-		"SELECT {from:DateTime} + 1 AS next": {`title="2026-01-02T03:04:06.000Z"`},
+		"SELECT 'a' AS source, '  ' AS bpmn_process_id":                                                                        {`source=a">&#34;  &#34;</a>`}, // a name that could not be seen
+		"SELECT number AS a, number * 2 AS b FROM numbers(5)":                                                                  {"!<figure"},                   // nothing that a line or a bar would be of
+		"SELECT {from:DateTime} + 1 AS next":                                                                                   {`title="2026-01-02T03:04:06.000Z"`},
 	} {
 		_, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}, "param_from": {"2026-01-02T04:04:05+01:00"}})
 		for _, text := range says {

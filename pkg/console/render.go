@@ -237,9 +237,9 @@ func answerCell(a *answer, row []cell, i int) template.HTML {
 	case shown != v.Text:
 		return template.HTML(`<td class="n" title="` + template.HTMLEscapeString(v.Text) + `">` + text + `</td>`)
 	case c.Name == "process_instance_key" && !keyless(v.Text):
-		text = `<a href="` + template.HTMLEscapeString(link("/instances", "q", v.Text, "source", source)) + `">` + text + `</a>`
+		text = `<a href="` + template.HTMLEscapeString(link("/instances", "q", v.Text, "source", source)) + `">` + template.HTMLEscapeString(named(v.Text)) + `</a>`
 	case c.Name == "bpmn_process_id" && source != "" && v.Text != "":
-		text = `<a href="` + template.HTMLEscapeString(link("/process", "source", source, "id", v.Text)) + `">` + text + `</a>`
+		text = `<a href="` + template.HTMLEscapeString(link("/process", "source", source, "id", v.Text)) + `">` + template.HTMLEscapeString(named(v.Text)) + `</a>`
 	}
 	return template.HTML(`<td class="` + class + `">` + text + `</td>`)
 }
