@@ -21,9 +21,9 @@ type Sum struct {
 	Digest uint64
 }
 
-// Sums returns what the table holds of the messages from first to last of a
-// life of a lane: run i is width messages from first+i*width on. Runs without rows are
-// left out. Nothing is merged first: a row that is there twice counts twice.
+// Sums returns the rows of the messages from first to last of an incarnation of a lane: run i
+// covers width messages from first+i*width. Runs without rows are omitted. Duplicates count
+// twice, since nothing is merged first.
 func (db *DB) Sums(ctx context.Context, lane int, incarnation, first, last, width uint64, d *native.Digest) (map[uint64]Sum, error) {
 	sums := map[uint64]Sum{}
 	return sums, db.each(ctx, "sum up rows", fmt.Sprintf(
@@ -43,7 +43,7 @@ func (db *DB) Sums(ctx context.Context, lane int, incarnation, first, last, widt
 // errEnough ends a query early.
 var errEnough = errors.New("enough")
 
-// Row is a row as it is stored, by its place.
+// Row is a stored row with its place.
 type Row struct {
 	Seq    uint64
 	Idx    uint32
@@ -51,8 +51,8 @@ type Row struct {
 	Digest uint64
 }
 
-// Rows gives the rows of the messages from first to last of a life of a lane in
-// the order of the stream, none merged.
+// Rows iterates over the rows of the messages from first to last of an incarnation of a lane, in
+// stream order, unmerged.
 func (db *DB) Rows(ctx context.Context, lane int, incarnation, first, last uint64, d *native.Digest) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		err := db.each(ctx, "read rows", fmt.Sprintf(
@@ -74,14 +74,14 @@ func (db *DB) Rows(ctx context.Context, lane int, incarnation, first, last uint6
 	}
 }
 
-// Place is where a record came in, in a life of a lane.
+// Place is the place of a record within an incarnation of a lane.
 type Place struct {
 	Seq uint64
 	Idx uint32
 }
 
-// Places are those of the messages from first to last whose records have rows
-// though nothing but their place tells them from others.
+// Places are the places, in the messages from first to last, of rows that are identified by
+// place.
 func (db *DB) Places(ctx context.Context, lane int, incarnation, first, last uint64) (map[Place]bool, error) {
 	places := map[Place]bool{}
 	err := db.each(ctx, "read places", fmt.Sprintf(
@@ -98,7 +98,7 @@ func (db *DB) Places(ctx context.Context, lane int, incarnation, first, last uin
 	return places, err
 }
 
-// Extent is how far the rows of a life of a lane reach.
+// Extent is the range of rows of an incarnation of a lane.
 type Extent struct {
 	Lane        int
 	Incarnation uint64
@@ -106,7 +106,7 @@ type Extent struct {
 	First, Last uint64 // sequences
 }
 
-// Extents returns every life of a lane that the table has rows of.
+// Extents returns every incarnation of a lane with rows in the table.
 func (db *DB) Extents(ctx context.Context) ([]Extent, error) {
 	var all []Extent
 	err := db.each(ctx, "find the lanes of the table", fmt.Sprintf(
@@ -124,8 +124,8 @@ func (db *DB) Extents(ctx context.Context) ([]Extent, error) {
 	return all, err
 }
 
-// storedAfter is a condition for rows that were stored after the expiry line, the last
-// day of which rows may have expired; for all when it is empty.
+// storedAfter is a condition for rows stored after the expiry line, the last day whose rows may
+// have expired; for all if it is empty.
 func storedAfter(line string) string {
 	if line == "" {
 		return "1"
@@ -133,15 +133,15 @@ func storedAfter(line string) string {
 	return "toDate(stored_at) > " + quote(line)
 }
 
-// RowsBefore counts the rows of the messages before one of a life of a lane that were
-// stored after the expiry line.
+// RowsBefore counts the rows of messages before a sequence of an incarnation of a lane, stored
+// after the expiry line.
 func (db *DB) RowsBefore(ctx context.Context, lane int, incarnation, before uint64, line string) (rows uint64, err error) {
 	return rows, db.row(ctx, "count rows", fmt.Sprintf("SELECT count() FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq < ? AND %s", db.name, storedAfter(line)),
 		[]any{lane, incarnation, before}, &rows)
 }
 
-// RowsByStoredDay counts the rows and the forgotten records of the messages up to one of
-// a life of a lane by their stored day, those that were stored after the expiry line.
+// RowsByStoredDay counts rows and forgotten records of the messages up to a sequence of an
+// incarnation of a lane, stored after the expiry line, by stored day.
 func (db *DB) RowsByStoredDay(ctx context.Context, lane int, incarnation, last uint64, line string) (map[string]uint64, error) {
 	days := map[string]uint64{}
 	of := fmt.Sprintf("WHERE lane = ? AND incarnation = ? AND stream_seq <= ? AND %s GROUP BY day", storedAfter(line))
@@ -157,24 +157,23 @@ func (db *DB) RowsByStoredDay(ctx context.Context, lane int, incarnation, last u
 		})
 }
 
-// Duplicate is a record that more than one row has.
+// Duplicate is a record with more than one row.
 type Duplicate struct {
 	Row                // the latest of them
 	Lane        int    // of that row
 	Incarnation uint64 // of that row
-	Rows        uint64 // how many there are
-	Places      uint64 // in the lanes that they came from
+	Rows        uint64 // number of rows
+	Places      uint64 // distinct places in lanes
 }
 
-// sortingColumns are those by which two rows are the same record.
+// sortingColumns are the columns that identify a record.
 const sortingColumns = "value_type, bpmn_process_id, process_instance_key, ts, source, partition_id, position, key, record_type, intent, own_id, identity"
 
-// Duplicates gives records that more than one row has. Days are compared by
-// their number of rows first, with and without those that the next merge
-// removes; what is inserted meanwhile costs a second look, and nothing else.
+// Duplicates finds records with more than one row. It first compares the number of rows of each
+// day before and after merging; rows inserted meanwhile only cost another query.
 func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
 	var days []string
-	err := db.each(ctx, "look for records that are there twice", fmt.Sprintf(
+	err := db.each(ctx, "find duplicate records", fmt.Sprintf(
 		`SELECT toString(day) FROM (
 			SELECT toDate(ts) AS day, toInt64(count()) AS n FROM %[1]s.records GROUP BY day
 			UNION ALL SELECT toDate(ts) AS day, -toInt64(count()) AS n FROM %[1]s.records FINAL GROUP BY day)
@@ -188,7 +187,7 @@ func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
 		if err != nil {
 			break
 		}
-		err = db.each(ctx, "name records that are there twice", fmt.Sprintf(
+		err = db.each(ctx, "list duplicate records", fmt.Sprintf(
 			`SELECT max((incarnation, stream_seq, stream_idx, lane)) AS last, any(id), count() AS n, uniqExact(lane, incarnation, stream_seq, stream_idx)
 			FROM %s.records WHERE toDate(ts) = ? GROUP BY %s HAVING n > 1 ORDER BY last
 			SETTINGS max_bytes_before_external_group_by = 1000000000`, db.name, sortingColumns), []any{day}, func(rows driver.Rows) error {
@@ -205,14 +204,14 @@ func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
 	return err
 }
 
-// RowsPerDay counts the rows of records by the day of the record, none merged, that were
-// stored after the expiry line.
+// RowsPerDay counts the unmerged rows of records, stored after the expiry line, by the day of the
+// record.
 func (db *DB) RowsPerDay(ctx context.Context, line string) (map[string]int64, error) {
 	return db.perDay(ctx, fmt.Sprintf(
 		"SELECT toString(toDate(ts)) AS day, toInt64(count()) FROM %s.records WHERE %s GROUP BY day", db.name, storedAfter(line)))
 }
 
-// CountedPerDay is the same by the counters. Days without a row may be in it.
+// CountedPerDay returns the same by the counters, perhaps with days without rows.
 func (db *DB) CountedPerDay(ctx context.Context, line string) (map[string]int64, error) {
 	return db.perDay(ctx, fmt.Sprintf(
 		"SELECT toString(toDate(minute)) AS day, sum(records) FROM %s.counts_1m WHERE %s GROUP BY day", db.name, countedAfter(line)))
@@ -237,16 +236,16 @@ func (db *DB) perDay(ctx context.Context, query string) (map[string]int64, error
 	})
 }
 
-// Recount is what the counters of a day lack, or have too much, at one moment.
+// Recount is the errors in the counters of a day at one moment.
 type Recount struct {
 	Day     string // YYYY-MM-DD
-	Missing int64  // records that are not counted
-	Surplus int64  // counted, and not there
+	Missing int64  // uncounted records
+	Surplus int64  // counted records without a row
 
 	cells []cell
 }
 
-// cell is a row of flow.counts_1m that is wrong.
+// cell is a wrong row of flow.counts_1m.
 type cell struct {
 	source                        string
 	minute                        time.Time
@@ -257,11 +256,11 @@ type cell struct {
 	records, counted              int64
 }
 
-// Right tells whether there is nothing to do.
+// Right tells whether the counters are right.
 func (r *Recount) Right() bool { return len(r.cells) == 0 }
 
-// cellsOfDay are the counters of a day that differ from its records, each of
-// which counts once however often it is there.
+// cellsOfDay selects the counters of a day that differ from its records, of which duplicates
+// count once.
 const cellsOfDay = `
 SELECT source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day,
     sum(r) AS records, sum(c) AS counted
@@ -280,10 +279,9 @@ GROUP BY source, minute, tenant_id, value_type, record_type, intent, bpmn_proces
 HAVING records != counted
 ORDER BY ALL`
 
-// Recount compares the counters of a day with its records. The result holds only while
-// nothing is inserted. What was stored up to the expiry line is left as it is: of these
-// days records may have expired, and to count them again would take them out of the
-// counters too.
+// Recount compares the counters of a day with its records. The result is valid only while nothing
+// is inserted. Days stored up to the expiry line are left out: their records may have expired, and
+// a recount would remove them from the counters.
 func (db *DB) Recount(ctx context.Context, day, line string) (*Recount, error) {
 	r := &Recount{Day: day}
 	return r, db.each(ctx, "compare the counters of a day with its records", fmt.Sprintf(cellsOfDay, db.name, countedAfter(line)), []any{day, day}, func(rows driver.Rows) error {
@@ -302,10 +300,9 @@ func (db *DB) Recount(ctx context.Context, day, line string) (*Recount, error) {
 	})
 }
 
-// Mend inserts what the counters lack, and takes out what they have too much.
-// The token says what was wrong: to mend the same again, after a crash or from
-// another process, changes nothing. When it is found to be wrong in the very
-// same way after that, it was made so anew, and times is one more than before.
+// Mend inserts the missing and removes the surplus counts. Its token identifies the errors, so a
+// repetition, after a crash or in another process, changes nothing. If the very same errors occur
+// again later, times is one more than before.
 func (db *DB) Mend(ctx context.Context, r *Recount, times int) error {
 	if r.Right() {
 		return nil
@@ -313,7 +310,7 @@ func (db *DB) Mend(ctx context.Context, r *Recount, times int) error {
 	return db.insertAt(ctx, db.inserts, "counts_1m", r.Name()+":"+strconv.Itoa(times), db.cfg.InsertTimeout, r.columns())
 }
 
-// Name tells what is wrong: the same name is the same fault.
+// Name identifies the errors: equal names mean equal errors.
 func (r *Recount) Name() string {
 	h := xxh3.New()
 	for _, c := range r.cells {

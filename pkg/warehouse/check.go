@@ -12,12 +12,10 @@ import (
 	"sluice/pkg/warehouse/schema"
 )
 
-// Check returns nil when no insert, however often it is repeated, can count
-// twice: the server is recent enough, takes the settings, has the whole
-// schema, and the tables that inserts end up in all remember them and are
-// written durably: records, changes, and whatever a materialized view feeds
-// from them, views that others have added included. The error names every
-// table and setting that is wrong.
+// Check returns nil if no insert can count twice when repeated: the server is recent enough,
+// accepts the settings, has the whole schema, and all tables that receive inserts deduplicate and
+// write durably: records, changes, and the targets of their materialized views, user-defined views
+// included. The error lists every wrong table and setting.
 func (db *DB) Check(ctx context.Context) error {
 	d, err := db.server(ctx)
 	if err != nil {
@@ -41,8 +39,7 @@ func (db *DB) Check(ctx context.Context) error {
 	return errors.Join(append(found, settings...)...)
 }
 
-// checkSettings names the settings of inserts that the server does not know, or
-// that are not the user's to set.
+// checkSettings lists settings of inserts that the server does not know or the user may not set.
 func (db *DB) checkSettings(ctx context.Context) ([]error, error) {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
@@ -70,7 +67,7 @@ func (db *DB) checkSettings(ctx context.Context) ([]error, error) {
 	var found []error
 	for _, name := range needed {
 		if !slices.Contains(free, name) {
-			found = append(found, fmt.Errorf("the user may not set %s, which every insert has to", name))
+			found = append(found, fmt.Errorf("the user may not set %s, which every insert needs: allow it", name))
 		}
 	}
 	return found, rows.Err()
@@ -80,16 +77,15 @@ func (db *DB) checkSettings(ctx context.Context) ([]error, error) {
 type table struct {
 	name    string   // with its database
 	engine  string   // such as ReplicatedReplacingMergeTree
-	create  string   // the statement that would make it
-	feeds   []string // materialized views that read what is inserted into it
+	create  string   // its CREATE statement
+	feeds   []string // materialized views that read its inserts
 	targets string   // of a materialized view: the table it writes to
 }
 
-// target finds where a materialized view writes to: the table after TO, or the
-// one it keeps for itself.
+// target matches the target of a materialized view: the table after TO, or its inner table.
 var target = regexp.MustCompile(`^CREATE MATERIALIZED VIEW \S+(?: UUID '\S+')? TO (?:INNER UUID '[^']+'|(\S+))`)
 
-// tables reads the database and whatever hangs on its tables, in any database.
+// tables reads the tables of the database and their dependents in any database.
 func (db *DB) tables(ctx context.Context) (map[string]*table, error) {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
@@ -118,7 +114,7 @@ func (db *DB) tables(ctx context.Context) (map[string]*table, error) {
 	return all, rows.Err()
 }
 
-// checkTables follows the materialized views from where inserts begin.
+// checkTables checks the tables of inserts and of the views that they feed.
 func (db *DB) checkTables(d schema.Server, tables map[string]*table) []error {
 	var found []error
 	seen := map[string]bool{}
@@ -147,37 +143,35 @@ func (db *DB) checkTables(d schema.Server, tables map[string]*table) []error {
 	return found
 }
 
-// check reports whether the table recognizes an insert that is repeated, and
-// keeps one over a power cut.
+// check fails unless the table deduplicates repeated inserts and writes them durably.
 func (t *table) check() error {
 	replicated := strings.HasPrefix(t.engine, "Replicated")
 	name := "non_replicated_deduplication_window"
 	switch {
 	case t.engine == "Null":
-		return nil // keeps nothing, hands on to its views
+		return nil // stores nothing, only feeds its views
 	case replicated:
 		name = "replicated_deduplication_window"
 	case !strings.HasSuffix(t.engine, "MergeTree"):
-		return fmt.Errorf("table %s has engine %s, which cannot tell a repeated insert: drop the materialized view that feeds it", t.name, t.engine)
+		return fmt.Errorf("table %s has engine %s, which cannot deduplicate inserts: drop the materialized view that feeds it", t.name, t.engine)
 	}
 	if got := t.setting(name); got < schema.Window {
 		return fmt.Errorf("table %s would count a repeated insert twice: %s is %d, and must be at least %d: ALTER TABLE %s MODIFY SETTING %s = %d",
 			t.name, name, got, schema.Window, t.name, name, schema.Window)
 	}
 	if replicated {
-		return nil // a quorum holds it
+		return nil // durable by quorum
 	}
 	for _, name := range []string{"fsync_after_insert", "fsync_part_directory"} {
 		if t.setting(name) != 1 {
-			return fmt.Errorf("table %s may lose inserts in a power cut: ALTER TABLE %s MODIFY SETTING %s = 1", t.name, t.name, name)
+			return fmt.Errorf("table %s may lose inserts in a power failure: ALTER TABLE %s MODIFY SETTING %s = 1", t.name, t.name, name)
 		}
 	}
 	return nil
 }
 
-// setting reads a number from the statement that made the table. Without one
-// it is 0, the default of all that are asked for here but
-// replicated_deduplication_window, which has had several.
+// setting parses a number of the table's CREATE statement. The default 0 is right for all settings
+// asked for, except replicated_deduplication_window, whose default has changed.
 func (t *table) setting(name string) int {
 	m := regexp.MustCompile(`\b` + name + `\s*=\s*'?(\d+)`).FindStringSubmatch(t.create)
 	if m == nil {

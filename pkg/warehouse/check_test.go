@@ -24,7 +24,7 @@ func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
 		}, []string{"table {db}.counts_1m", "table {db}.jobs"}, []string{"ALTER TABLE {db}.counts_1m " + window, "ALTER TABLE {db}.jobs " + window}},
 		{"a larger window", []string{"ALTER TABLE {db}.jobs MODIFY SETTING non_replicated_deduplication_window = 200000"}, nil, []string{"ALTER TABLE {db}.jobs " + window}},
 		{"a table is not synced", []string{"ALTER TABLE {db}.changes MODIFY SETTING fsync_after_insert = 0"},
-			[]string{"table {db}.changes may lose inserts in a power cut: ALTER TABLE {db}.changes MODIFY SETTING fsync_after_insert = 1"},
+			[]string{"table {db}.changes may lose inserts in a power failure: ALTER TABLE {db}.changes MODIFY SETTING fsync_after_insert = 1"},
 			[]string{"ALTER TABLE {db}.changes MODIFY SETTING fsync_after_insert = 1"}},
 		{"a view feeds a table without a window", []string{
 			"CREATE TABLE {db}.theirs (n UInt64) ENGINE = SummingMergeTree ORDER BY tuple()",

@@ -16,26 +16,25 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// On a cluster every table is two: the rows on each server (records_local), and
-// what covers them all (records), which is read and inserted into.
+// On a cluster every table is two: the rows of each server (records_local), and a Distributed
+// table over all (records), which is read and inserted into.
 //
 //	block ─▶ records (Distributed) ─┬─▶ records_local of shard 1 ─▶ its aggregate tables
 //	         token                  └─▶ records_local of shard 2 ─▶ its aggregate tables
 //
-// An insert is cut by the sharding key, always in the same way, and every shard
-// gets its piece under the token of the block. It is confirmed when all have it.
-// When one has not, the block is sent again: the shards that have it know the
-// token, in the table and in the aggregate tables, and the others store it.
+// An insert is split by the sharding key, always in the same way, and every shard gets its part
+// under the token of the block. It is confirmed once all have it. If one has not, the block is
+// sent again: the other shards deduplicate it, in the table and in the aggregate tables.
 
-// servers are connections to each server of a cluster, made when they are needed.
+// servers are connections to each server of a cluster, opened on demand.
 type servers struct {
 	options *clickhouse.Options
 
 	mu      sync.Mutex
 	open    map[string]driver.Conn  // by address
-	inserts map[string]*connections // likewise
+	inserts map[string]*connections // by address
 
-	replicas atomic.Int64 // of every shard; 0: not asked yet
+	replicas atomic.Int64 // of every shard; 0: unknown
 }
 
 func (s *servers) close() error {
@@ -79,7 +78,7 @@ type replica struct {
 	address string
 }
 
-// layout reads the cluster as the server is configured that is asked.
+// layout reads the cluster configuration of the connected server.
 func (db *DB) layout(ctx context.Context) (all []replica, err error) {
 	err = db.each(ctx, "read the cluster", "SELECT shard_num, shard_weight, host_name, port FROM system.clusters WHERE cluster = ? ORDER BY shard_num, replica_num",
 		[]any{db.cfg.Cluster}, func(rows driver.Rows) error {
@@ -125,7 +124,7 @@ func (db *DB) shards(ctx context.Context) (int, error) {
 	}
 	m := modulus.FindStringSubmatch(engine)
 	if m == nil {
-		return 0, fmt.Errorf("table %s.records is not divided as a cluster's is: its engine is %.80s", db.name, engine)
+		return 0, fmt.Errorf("table %s.records is not a Distributed table of a cluster: its engine is %.80s", db.name, engine)
 	}
 	shards, err := strconv.Atoi(m[1])
 	if err == nil && shards > len(found) {
@@ -134,9 +133,8 @@ func (db *DB) shards(ctx context.Context) (int, error) {
 	return shards, err
 }
 
-// everywhere runs a statement on every server: by Keeper where there is one, else
-// by going to each. A crash in between leaves some without it: every statement may
-// run again.
+// everywhere runs a statement on every server, by Keeper or else one by one. A crash in between
+// leaves some without it: every statement is repeatable.
 func (db *DB) everywhere(ctx context.Context, statement string, args ...any) error {
 	if db.cfg.Cluster == "" || !db.cfg.Single {
 		return db.exec(ctx, statement, args...)
@@ -153,7 +151,7 @@ func (db *DB) everywhere(ctx context.Context, statement string, args ...any) err
 	return nil
 }
 
-// onShards runs a statement on one server of each shard, for bound at most on each.
+// onShards runs a statement on one server of each shard, within bound each.
 func (db *DB) onShards(ctx context.Context, bound time.Duration, statement string) error {
 	if db.cfg.Cluster == "" {
 		ctx, cancel := context.WithTimeout(ctx, bound)
@@ -183,7 +181,7 @@ func (db *DB) onShards(ctx context.Context, bound time.Duration, statement strin
 	return nil
 }
 
-// execAt runs a statement on one server of the cluster, for bound at most.
+// execAt runs a statement on one server of the cluster, within bound.
 func (db *DB) execAt(ctx context.Context, bound time.Duration, address, statement string, args ...any) error {
 	conn, err := db.servers.at(address)
 	if err != nil {
@@ -194,11 +192,10 @@ func (db *DB) execAt(ctx context.Context, bound time.Duration, address, statemen
 	return conn.Exec(ctx, statement, args...)
 }
 
-// quorum is how many replicas have to have an insert before it is confirmed: all
-// of the shard, or all there are of a table that is on every server. With fewer, a
-// replica that is behind could be asked for what is known already, and not know it:
-// ClickHouse has no consistent reads beside inserts that run at once. 0 where nothing
-// is replicated.
+// quorum is the number of replicas that must have an insert before it is confirmed: all of the
+// shard, or all servers for tables that are on every server. With fewer, a lagging replica could
+// miss known records in a lookup: ClickHouse has no consistent reads with parallel quorum inserts.
+// 0 without replication.
 func (db *DB) quorum(ctx context.Context, everywhere bool) (int64, error) {
 	if !db.plain().Replicated() {
 		return 0, nil
@@ -219,15 +216,14 @@ func (db *DB) quorum(ctx context.Context, everywhere bool) (int64, error) {
 	}
 	for shard, n := range found {
 		if n != found[all[0].shard] {
-			return 0, fmt.Errorf("shard %d of the cluster %s has %d replicas and shard %d has %d: all need as many, as every insert waits for all", shard, db.cfg.Cluster, n, all[0].shard, found[all[0].shard])
+			return 0, fmt.Errorf("shard %d of the cluster %s has %d replicas and shard %d has %d: configure the same number, as every insert waits for all", shard, db.cfg.Cluster, n, all[0].shard, found[all[0].shard])
 		}
 	}
 	db.servers.replicas.Store(found[all[0].shard])
 	return found[all[0].shard], nil
 }
 
-// storing makes statements of ctx that insert return only when everything is
-// stored everywhere.
+// storing makes inserts of ctx return only once they are stored everywhere.
 func (db *DB) storing(ctx context.Context, more clickhouse.Settings) (context.Context, error) {
 	settings := clickhouse.Settings{"async_insert": 0}
 	quorum, err := db.quorum(ctx, false)
@@ -241,8 +237,8 @@ func (db *DB) storing(ctx context.Context, more clickhouse.Settings) (context.Co
 	return clickhouse.Context(ctx, clickhouse.WithSettings(settings)), nil
 }
 
-// storeEverywhere runs an INSERT into a table that is on every server whole. It is
-// confirmed when every server has it, so that whichever is asked knows.
+// storeEverywhere runs an INSERT into a table that is on every server. It is confirmed once every
+// server has it, so that any can answer.
 func (db *DB) storeEverywhere(ctx context.Context, statement string, args ...any) error {
 	settings := clickhouse.Settings{"async_insert": 0}
 	quorum, err := db.quorum(ctx, true)
@@ -253,14 +249,13 @@ func (db *DB) storeEverywhere(ctx context.Context, statement string, args ...any
 		settings["insert_quorum"], settings["insert_quorum_parallel"] = quorum, 1
 	}
 	if db.cfg.Single {
-		settings["distributed_group_by_no_merge"] = 1 // rows as they are, of every shard
+		settings["distributed_group_by_no_merge"] = 1 // unmerged rows of every shard
 	}
 	return db.everywhere(clickhouse.Context(ctx, clickhouse.WithSettings(settings)), statement, args...)
 }
 
-// shardwise makes each shard answer questions of ctx by itself and whole: the
-// answers follow each other, and the caller puts them together. On a single server
-// there is one answer.
+// shardwise makes each shard answer queries of ctx by itself and completely: the caller merges the
+// answers. A single server gives one answer.
 func (db *DB) shardwise(ctx context.Context) context.Context {
 	if db.cfg.Cluster == "" {
 		return ctx

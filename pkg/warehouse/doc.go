@@ -1,17 +1,18 @@
-// Package warehouse keeps the records in ClickHouse: it owns the schema, how a
-// block of records gets in exactly once, and what an error of ClickHouse means.
+// Package warehouse stores records in ClickHouse: it owns the schema, the insertion of blocks
+// exactly once, and the classes of ClickHouse's errors.
 //
-//	migrate.go          makes the schema (package schema), or refuses a database
-//	check.go            whether an insert could count twice, or be lost
-//	insert.go           one block, once per token (package native); what an error means
-//	known.go stored.go  what an ingester asks: is it stored, how far, do the aggregate tables have it
-//	audit.go            whether what is stored adds up: sums, rows, counters of days
+//	migrate.go          creates the schema (package schema), or refuses a database
+//	check.go            checks that inserts are deduplicated and durable
+//	insert.go           inserts a block once per token (package native); error classes
+//	known.go stored.go  lookups of an ingester: known records, progress, aggregate tables
+//	audit.go            sums, rows, and counters, for verify and recount
 //	rebuild.go          the tables, recreated beside the live ones
-//	dump.go             tables as files, and back
-//	forget.go           what goes: by request, and by age
-//	questions.go        what people ask: questions, lint, cases for event logs
-//	db.go cluster.go    one database, and the servers that it is on
+//	dump.go restore.go  tables to files and back
+//	forget.go retention.go  deletion by request and by age
+//	models.go           tables and views of the modeller
+//	questions.go lint.go    questions, checks, cases for event logs
+//	db.go cluster.go    one database and its servers
 //
-// Inserting goes through ch-go, whose columns are written straight from the
-// memory of record.Columns; everything else goes through clickhouse-go.
+// Inserts use ch-go, whose columns are written directly from the memory of record.Columns; all
+// else uses clickhouse-go.
 package warehouse

@@ -17,24 +17,23 @@ import (
 	"sluice/pkg/warehouse/native"
 )
 
-// DumpTable is a table that a backup holds.
+// DumpTable is a table of a backup.
 type DumpTable struct {
 	Name    string   `json:"name"` // unique in the backup
 	Columns []string `json:"columns"`
-	Model   string   `json:"model,omitempty"`  // name in the modeller's database; empty of Sluice's own
+	Model   string   `json:"model,omitempty"`  // name in the modeller's database; empty: a table of Sluice
 	Create  string   `json:"create,omitempty"` // definition, of a model
 }
 
-// frozenPrefix begins the names of the tables that Freeze makes.
+// frozenPrefix is the name prefix of tables of Freeze.
 const frozenPrefix = "frozen_"
 
 func (db *DB) frozen(table string) string { return db.name + "." + frozenPrefix + table }
 
-// DumpTables are the tables that hold something which is nowhere else, and those of the
-// modeller.
+// DumpTables are the tables whose rows are not derived from others, and those of the modeller.
 func (db *DB) DumpTables(ctx context.Context) ([]DumpTable, Models, error) {
 	if db.cfg.Cluster != "" {
-		return nil, Models{}, errors.New("the tables of a ClickHouse cluster are not copied by this command: see docs/backup.md")
+		return nil, Models{}, errors.New("this command does not copy tables of a ClickHouse cluster: see docs/backup.md")
 	}
 	tables, err := db.tables(ctx)
 	if err != nil {
@@ -69,8 +68,7 @@ func (db *DB) describe(ctx context.Context, d *DumpTable) error {
 		FROM system.columns AS c WHERE concat(c.database, '.', c.table) = ? AND c.default_kind NOT IN ('ALIAS', 'MATERIALIZED')`, []any{db.live(*d)}, &d.Columns)
 }
 
-// rowDigest is a hash of some columns of a row of a table of this database. NULL has none,
-// and is made a text.
+// rowDigest is a hash expression over columns of a table. NULL has no hash, so it becomes a text.
 func (db *DB) rowDigest(ctx context.Context, table string, columns []string) (string, error) {
 	types := map[string]string{}
 	err := db.each(ctx, "read the types of "+table, "SELECT name, type FROM system.columns WHERE database = ? AND table = ?", []any{db.name, table}, func(rows driver.Rows) error {
@@ -90,8 +88,8 @@ func (db *DB) rowDigest(ctx context.Context, table string, columns []string) (st
 	return "cityHash64(" + strings.Join(hashed, ", ") + ")", err
 }
 
-// MakeFreezable makes an empty table beside each, for Freeze. It joins no parts. Those of an
-// earlier backup are dropped.
+// MakeFreezable creates an empty table without merges beside each, for Freeze. Those of an earlier
+// backup are dropped.
 func (db *DB) MakeFreezable(ctx context.Context, tables []DumpTable) error {
 	if err := db.Unfreeze(ctx, tables); err != nil {
 		return err
@@ -109,8 +107,8 @@ func (db *DB) MakeFreezable(ctx context.Context, tables []DumpTable) error {
 	return nil
 }
 
-// Freeze fills the tables beside with the parts that each table has now: links to the
-// same files, so that it takes no room and some milliseconds for each partition.
+// Freeze fills these tables with the current parts of each table, as hard links, which takes no
+// space and some milliseconds per partition.
 func (db *DB) Freeze(ctx context.Context, tables []DumpTable) error {
 	for _, t := range tables {
 		if err := db.replacePartitions(ctx, db.live(t), db.frozen(t.Name)); err != nil {
@@ -120,7 +118,7 @@ func (db *DB) Freeze(ctx context.Context, tables []DumpTable) error {
 	return nil
 }
 
-// Unfreeze drops what Freeze has made.
+// Unfreeze drops the tables of Freeze.
 func (db *DB) Unfreeze(ctx context.Context, tables []DumpTable) error {
 	for _, t := range tables {
 		if err := db.exec(ctx, "DROP TABLE IF EXISTS "+db.frozen(t.Name)+" SYNC"); err != nil {
@@ -130,14 +128,14 @@ func (db *DB) Unfreeze(ctx context.Context, tables []DumpTable) error {
 	return nil
 }
 
-// Frozen says whether the tables beside are all there.
+// Frozen tells whether all tables of Freeze exist.
 func (db *DB) Frozen(ctx context.Context, tables []DumpTable) (bool, error) {
 	var names []string
 	err := db.row(ctx, "look for frozen tables", "SELECT groupArray(name) FROM system.tables WHERE database = ?", []any{db.name}, &names)
 	return !slices.ContainsFunc(tables, func(t DumpTable) bool { return !slices.Contains(names, frozenPrefix+t.Name) }), err
 }
 
-// replacePartitions makes a table hold the parts of another one. It may be repeated.
+// replacePartitions replaces the parts of a table by those of another. It is idempotent.
 func (db *DB) replacePartitions(ctx context.Context, from, to string) error {
 	var partitions []string
 	err := db.row(ctx, "list the partitions of "+from, "SELECT arraySort(groupUniqArray(partition_id)) FROM system.parts WHERE active AND concat(database, '.', table) = ?", []any{from}, &partitions)
@@ -152,20 +150,20 @@ func (db *DB) replacePartitions(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// DumpFile is the part of a table that is copied into one file.
+// DumpFile is the part of a table in one file of a backup.
 type DumpFile struct {
 	Table string `json:"table"`
-	Name  string `json:"name"`            // unique in its table, fit for the name of a file
-	Where string `json:"where,omitempty"` // all rows when empty
+	Name  string `json:"name"`            // unique in its table, valid as a file name
+	Where string `json:"where,omitempty"` // empty: all rows
 	Rows  uint64 `json:"rows"`            // expected
 }
 
-// dumpRows is how many rows of flow.records a file may have before a day is divided
-// by the types of its records, which the primary key has next.
+// dumpRows bounds the rows of flow.records per file, beyond which a day is split by value type, the
+// next column of the primary key.
 const dumpRows = 5_000_000
 
-// DumpFiles divides frozen tables into files: flow.records by day. The primary key
-// begins with these, so that each file reads its own rows and no others.
+// DumpFiles splits frozen tables into files: flow.records by day. The primary key begins with these
+// columns, so that each file reads only its own rows.
 func (db *DB) DumpFiles(ctx context.Context, tables []DumpTable) (all []DumpFile, err error) {
 	for _, t := range tables {
 		if t.Name == "records" {
@@ -209,9 +207,8 @@ func (db *DB) DumpFiles(ctx context.Context, tables []DumpTable) (all []DumpFile
 	return all, nil
 }
 
-// Dump reads the rows of a file from the frozen table and hands them on block by block, as
-// FORMAT Native prints them; a block is the caller's until the next one. It returns the
-// number of rows, and the sum of their hashes.
+// Dump passes the rows of a file from the frozen table to each, block by block in FORMAT Native; a
+// block is valid until the next. It returns the number of rows and the sum of their hashes.
 func (db *DB) Dump(ctx context.Context, t DumpTable, f DumpFile, each func(block []byte) error) (rows, digest uint64, err error) {
 	hash, err := db.rowDigest(ctx, frozenPrefix+t.Name, t.Columns)
 	if err != nil {
@@ -226,7 +223,7 @@ func (db *DB) Dump(ctx context.Context, t DumpTable, f DumpFile, each func(block
 	err = db.send(ctx, ch.Query{
 		Body: fmt.Sprintf("SELECT %s, %s AS row_digest FROM %s WHERE %s", strings.Join(columns, ", "), hash, db.frozen(t.Name), cmp.Or(f.Where, "1")),
 		Settings: append(db.lookupSettings(),
-			ch.Setting{Key: "max_threads", Value: "2", Important: true}, // others work here
+			ch.Setting{Key: "max_threads", Value: "2", Important: true}, // leaves threads for others
 			ch.Setting{Key: "max_block_size", Value: "65536", Important: true},
 		),
 		Result: &block,
@@ -252,16 +249,16 @@ func (db *DB) Dump(ctx context.Context, t DumpTable, f DumpFile, each func(block
 	return rows, digest, nil
 }
 
-// Reach is how far what a source has sent of one of its partitions reaches.
+// Reach is the progress of one partition of a source.
 type Reach struct {
 	Source    string    `json:"source"`
 	Partition int64     `json:"partition"` // 0: records without a position
-	From      int64     `json:"from"`      // the least position among those that came last
-	Last      int64     `json:"last"`      // the greatest one
-	Until     time.Time `json:"until"`     // when the api took in the last of them
+	From      int64     `json:"from"`      // the lowest position among the last received
+	Last      int64     `json:"last"`      // the highest one
+	Until     time.Time `json:"until"`     // when the api received the last of them
 }
 
-// Reaches returns how far every source reaches in the frozen tables, by what came within
+// Reaches returns the progress of every source in the frozen tables, from what was received within
 // the last moments of each.
 func (db *DB) Reaches(ctx context.Context, last time.Duration) (all []Reach, err error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)

@@ -14,7 +14,7 @@ import (
 	"sluice/pkg/warehouse/native"
 )
 
-// Subject are process instances of one engine that are to be forgotten.
+// Subject is process instances of one engine to forget.
 type Subject struct {
 	Source string   `json:"source"`
 	Keys   []string `json:"instances"` // processInstanceKey, sorted
@@ -23,8 +23,7 @@ type Subject struct {
 // keysAtOnce bounds the keys in one statement.
 const keysAtOnce = 1000
 
-// chunks calls f with the Subject in pieces that are small enough for a statement to
-// name every key.
+// chunks calls f with parts of the Subject that are small enough to list all keys in a statement.
 func (s Subject) chunks(f func(Subject) error) error {
 	for keys := range slices.Chunk(s.Keys, keysAtOnce) {
 		if err := f(Subject{s.Source, keys}); err != nil {
@@ -34,17 +33,16 @@ func (s Subject) chunks(f func(Subject) error) error {
 	return nil
 }
 
-// SubjectsOf are an instance and those that it called, whose variables are
-// copies: of every engine that has one of this key when source is empty.
+// SubjectsOf returns an instance and those that it called, whose variables are copies: of every
+// engine with this key if source is empty.
 func (db *DB) SubjectsOf(ctx context.Context, source, key string) ([]Subject, error) {
 	return db.subjects(ctx, source, fmt.Sprintf(
 		"SELECT source, process_instance_key FROM %[1]s.records WHERE process_instance_key = %[2]s GROUP BY ALL UNION DISTINCT SELECT source, process_instance_key FROM %[1]s.v_process_instances WHERE process_instance_key = %[2]s",
 		db.name, quote(key)))
 }
 
-// SubjectsWith are the instances in which a variable ever had a value, and those
-// that they called. The value is JSON, or a text without its quotes. It goes into
-// no log of ClickHouse.
+// SubjectsWith returns the instances in which a variable ever had a value, and those that they
+// called. The value is JSON, or a text without quotes. It is kept out of ClickHouse's logs.
 func (db *DB) SubjectsWith(ctx context.Context, source, name, value string) ([]Subject, error) {
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"log_queries": 0}))
 	values := fmt.Sprintf("(%s, toJSONString(%s))", quote(value), quote(value))
@@ -73,7 +71,7 @@ func (db *DB) subjects(ctx context.Context, source, query string) ([]Subject, er
 	}
 	var all []Subject
 	for of := range found {
-		for asked := 0; asked < len(found[of]); { // what was called by what was found last
+		for asked := 0; asked < len(found[of]); { // instances called by those found last
 			callers := found[of][asked:min(len(found[of]), asked+keysAtOnce)]
 			asked += len(callers)
 			if err := db.each(ctx, "look for called instances", fmt.Sprintf(
@@ -97,7 +95,7 @@ func quotes(texts []string) string {
 	return strings.Join(all, ", ")
 }
 
-// LastOf is the latest timestamp of a record of the instances, ms since 1970.
+// LastOf returns the latest timestamp of the instances' records, ms since 1970.
 func (db *DB) LastOf(ctx context.Context, s Subject) (last int64, err error) {
 	return last, s.chunks(func(s Subject) error {
 		var some int64
@@ -107,7 +105,7 @@ func (db *DB) LastOf(ctx context.Context, s Subject) (last int64, err error) {
 	})
 }
 
-// Running are those of the instances that have not ended.
+// Running returns the instances that have not ended.
 func (db *DB) Running(ctx context.Context, s Subject) (keys []string, err error) {
 	return keys, s.chunks(func(s Subject) error {
 		return db.each(ctx, "look whether the instances have ended", fmt.Sprintf(
@@ -121,16 +119,15 @@ func (db *DB) Running(ctx context.Context, s Subject) (keys []string, err error)
 	})
 }
 
-// rows is a condition for the rows of the instances.
+// rows is a condition for rows of the instances.
 func (s Subject) rows() string {
 	return fmt.Sprintf("source = %s AND process_instance_key IN (%s)", quote(s.Source), quotes(s.Keys))
 }
 
-// mentions is a condition for these up to a time, and for rows of no instance that
-// name one of them: batches of jobs, messages, commands that were refused. It is true
-// of the rows of which record.Forgets says so: a whole run of digits is a key, wherever
-// it is but in the member sequence, which engines count in the same range as keys; or a
-// key that is not a number is a part of a text.
+// mentions is a condition for rows of the instances up to a time, and for rows without instance that
+// name one: batches of jobs, messages, rejected commands. It agrees with record.Forgets: a key is a
+// whole run of digits anywhere except in the member sequence, whose range keys share; a key that is
+// not a number is any part of a text.
 func (s Subject) mentions(before int64) string {
 	var numbers []string
 	named := []string{"0"}
@@ -150,9 +147,8 @@ func (s Subject) mentions(before int64) string {
 
 const forgottenColumns = "receipt, source, identity, key, record_type, value_type, intent, ts, partition_id, position, received_at, stored_at, lane, incarnation, stream_seq, stream_idx"
 
-// Note writes down where the rows of a Subject stand in flow.records that go by a
-// receipt, without rows of messages that are still to be stored: from then on they may be
-// removed. It may be repeated.
+// Note records the places in flow.records of the rows of a Subject that a receipt removes, except
+// rows of messages yet to be stored: afterwards they may be removed. It is idempotent.
 func (db *DB) Note(ctx context.Context, receipt string, s Subject, before int64, unsettled []Start) error {
 	return s.chunks(func(s Subject) error {
 		return db.noteForgotten(ctx, receipt, s.mentions(before)+" AND "+olderThan(unsettled))
@@ -163,13 +159,12 @@ func (db *DB) noteForgotten(ctx context.Context, receipt, where string) error {
 	_, columns, _ := strings.Cut(forgottenColumns, ", ")
 	if err := db.storeEverywhere(ctx, fmt.Sprintf("INSERT INTO %[1]s.forgotten (%[2]s) SELECT %[3]s, %[4]s FROM %[1]s.records WHERE %[5]s",
 		db.name, forgottenColumns, quote(receipt), columns, where)); err != nil {
-		return storeError("write down which records go", err)
+		return storeError("record the places to forget", err)
 	}
 	return nil
 }
 
-// ForgottenPlaces are the places of an incarnation of a lane whose rows were removed by
-// a receipt.
+// ForgottenPlaces are the places of an incarnation of a lane whose rows a receipt removed.
 func (db *DB) ForgottenPlaces(ctx context.Context, lane int, incarnation uint64) (map[Place]bool, error) {
 	places := map[Place]bool{}
 	return places, db.each(ctx, "read which records are forgotten", fmt.Sprintf(
@@ -182,7 +177,7 @@ func (db *DB) ForgottenPlaces(ctx context.Context, lane int, incarnation uint64)
 		})
 }
 
-// ForgottenLane is how many records were forgotten of a life of a lane.
+// ForgottenLane counts the forgotten records of an incarnation of a lane.
 type ForgottenLane struct {
 	Lane        uint16 `json:"lane"`
 	Incarnation uint64 `json:"incarnation"`
@@ -190,10 +185,10 @@ type ForgottenLane struct {
 	Last        uint64 `json:"last"` // message with one of them
 }
 
-// Forgotten is what a receipt takes of flow.records: how much of each lane, and
-// the days of the records.
+// Forgotten returns the effect of a receipt on flow.records: counts by lane, and the days of the
+// records.
 func (db *DB) Forgotten(ctx context.Context, receipt string) (lanes []ForgottenLane, days []string, err error) {
-	err = db.each(ctx, "count what is forgotten", fmt.Sprintf(
+	err = db.each(ctx, "count forgotten records", fmt.Sprintf(
 		"SELECT lane, incarnation, uniqExact(stream_seq, stream_idx), max(stream_seq) FROM %s.forgotten WHERE receipt = ? GROUP BY lane, incarnation ORDER BY lane, incarnation", db.name),
 		[]any{receipt}, func(rows driver.Rows) error {
 			var l ForgottenLane
@@ -204,7 +199,7 @@ func (db *DB) Forgotten(ctx context.Context, receipt string) (lanes []ForgottenL
 	if err != nil {
 		return nil, nil, err
 	}
-	return lanes, days, db.each(ctx, "find the days of what is forgotten", fmt.Sprintf("SELECT DISTINCT toDate(ts) AS day FROM %s.forgotten WHERE receipt = ? ORDER BY day", db.name),
+	return lanes, days, db.each(ctx, "find the days of forgotten records", fmt.Sprintf("SELECT DISTINCT toDate(ts) AS day FROM %s.forgotten WHERE receipt = ? ORDER BY day", db.name),
 		[]any{receipt}, func(rows driver.Rows) error {
 			var day time.Time
 			err := rows.Scan(&day)
@@ -213,15 +208,15 @@ func (db *DB) Forgotten(ctx context.Context, receipt string) (lanes []ForgottenL
 		})
 }
 
-// ForgottenBefore counts the records that were forgotten of the messages before
-// one of a life of a lane, and were stored after the expiry line.
+// ForgottenBefore counts the forgotten records of messages before a sequence of an incarnation of a
+// lane, stored after the expiry line.
 func (db *DB) ForgottenBefore(ctx context.Context, lane int, incarnation, before uint64, line string) (n uint64, err error) {
-	return n, db.row(ctx, "count what is forgotten", fmt.Sprintf(
+	return n, db.row(ctx, "count forgotten records", fmt.Sprintf(
 		"SELECT uniqExact(stream_seq, stream_idx) FROM %s.forgotten WHERE lane = ? AND incarnation = ? AND stream_seq < ? AND %s", db.name, storedAfter(line)),
 		[]any{lane, incarnation, before}, &n)
 }
 
-// RowsOf counts what there is of a Subject in every aggregate table.
+// RowsOf counts the rows of a Subject in every aggregate table.
 func (db *DB) RowsOf(ctx context.Context, receipt string, s Subject) (map[string]uint64, error) {
 	counts := map[string]uint64{}
 	return counts, db.eachAggregate(ctx, receipt, s, func(table, of string) error {
@@ -232,9 +227,8 @@ func (db *DB) RowsOf(ctx context.Context, receipt string, s Subject) (map[string
 	})
 }
 
-// Remove removes a Subject from flow.records, as far as the receipt says, and from
-// every aggregate table. What is rewritten are the parts of the tables that hold such rows.
-// It may be repeated.
+// Remove removes a Subject from flow.records, as recorded for the receipt, and from every aggregate
+// table. It rewrites only parts with such rows, and is idempotent.
 func (db *DB) Remove(ctx context.Context, receipt string, s Subject) error {
 	d := db.plain()
 	err := db.eachAggregate(ctx, receipt, s, func(table, of string) error {
@@ -251,7 +245,7 @@ func (db *DB) Remove(ctx context.Context, receipt string, s Subject) error {
 		return err
 	}
 	var months []uint32
-	err = db.each(ctx, "find the months of what is forgotten", fmt.Sprintf("SELECT DISTINCT toYYYYMM(ts) AS month FROM %s.forgotten WHERE receipt = ? ORDER BY month", db.name),
+	err = db.each(ctx, "find the months of forgotten records", fmt.Sprintf("SELECT DISTINCT toYYYYMM(ts) AS month FROM %s.forgotten WHERE receipt = ? ORDER BY month", db.name),
 		[]any{receipt}, func(rows driver.Rows) error {
 			var month uint32
 			err := rows.Scan(&month)
@@ -275,12 +269,12 @@ func (db *DB) Remove(ctx context.Context, receipt string, s Subject) error {
 	return err
 }
 
-// eachAggregate calls f with every aggregate table that has rows of instances, or of
-// records without one, such as messages, and a condition for those of the Subject.
-// The latter go with their records: these tables have a value type in their key.
+// eachAggregate calls f with every aggregate table that has rows of instances, or of records without
+// one, such as messages, and a condition for those of the Subject. The latter follow their records by
+// value type and key.
 func (db *DB) eachAggregate(ctx context.Context, receipt string, s Subject, f func(table, of string) error) error {
 	all := map[string][]string{}
-	err := db.each(ctx, "look for tables of instances", `
+	err := db.each(ctx, "find tables of instances", `
 		SELECT replaceRegexpOne(c.table, '_local$', ''), groupArray(c.name) FROM system.columns AS c INNER JOIN system.tables AS t ON t.database = c.database AND t.name = c.table
 		WHERE c.database = ? AND t.engine LIKE '%AggregatingMergeTree' AND c.name IN ('process_instance_key', 'value_type', 'key') GROUP BY c.table ORDER BY c.table`,
 		[]any{db.name}, func(rows driver.Rows) error {
@@ -294,7 +288,7 @@ func (db *DB) eachAggregate(ctx context.Context, receipt string, s Subject, f fu
 		return err
 	}
 	for _, table := range slices.Sorted(maps.Keys(all)) {
-		var none string // the rows of no instance
+		var none string // rows without instance
 		if slices.Contains(all[table], "process_instance_key") {
 			none = "process_instance_key IN ('', '-1', '0') AND "
 			if err := s.chunks(func(s Subject) error { return f(table, s.rows()) }); err != nil {
@@ -311,7 +305,7 @@ func (db *DB) eachAggregate(ctx context.Context, receipt string, s Subject, f fu
 	return nil
 }
 
-// WriteReceipt keeps a receipt; done is zero as long as something may be left.
+// WriteReceipt stores a receipt; done is zero until it is complete.
 func (db *DB) WriteReceipt(ctx context.Context, id string, begun, done time.Time, receipt string) error {
 	if done.IsZero() {
 		done = time.UnixMilli(0)
@@ -324,7 +318,7 @@ func (db *DB) WriteReceipt(ctx context.Context, id string, begun, done time.Time
 	return nil
 }
 
-// Receipts are all receipts by their ids, as they were begun, the oldest first.
+// Receipts returns all receipts, oldest first.
 func (db *DB) Receipts(ctx context.Context) (all []Receipt, err error) {
 	return all, db.each(ctx, "read the receipts", fmt.Sprintf(
 		"SELECT id, argMax(receipt, changed), max(done_at) > toDateTime64(0, 3, 'UTC') FROM %s.receipts GROUP BY id ORDER BY min(begun_at), id", db.name),
@@ -336,14 +330,14 @@ func (db *DB) Receipts(ctx context.Context) (all []Receipt, err error) {
 		})
 }
 
-// Receipt is one as it is kept.
+// Receipt is a stored receipt.
 type Receipt struct {
 	ID   string
 	Text string // JSON
 	Done bool
 }
 
-// RecordsOf counts the records that Note would note.
+// RecordsOf counts the records that Note would record.
 func (db *DB) RecordsOf(ctx context.Context, s Subject, before int64, unsettled []Start) (n uint64, err error) {
 	return n, s.chunks(func(s Subject) error {
 		var some uint64

@@ -17,14 +17,13 @@ import (
 	"sluice/pkg/record"
 )
 
-// Known calls found for every stored row that may be the same record as one of
-// the rows of c, and for some more: those of the same days, sources and types
-// that share a position with one of them, a content, or a place.
+// Known calls found for every stored row that may be the same record as one of the rows of c, and for
+// some more: rows of the same days, sources, and types that share a position, a content hash, or a
+// place.
 //
-// It is one statement. What it reads are the days of the rows, less what the
-// times and positions let it pass over; never the rest of the table. Columns are
-// fetched through ch-go: a block that was sent again as a whole has an answer of
-// a hundred thousand rows.
+// It is one statement, which reads only the days of the rows, less what the index of times and
+// positions skips. It uses ch-go: a block that was resent as a whole has a result of a hundred
+// thousand rows.
 func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	var positions, contents []int
 	for _, row := range rows {
@@ -57,7 +56,7 @@ func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found fu
 		},
 	})
 	if err != nil {
-		return storeError("look for known records", err)
+		return storeError("look up known records", err)
 	}
 	return nil
 }
@@ -67,7 +66,7 @@ func (db *DB) selectKnown(where conditions) string {
 		FROM %s.records WHERE %s`, db.name, where)
 }
 
-// byPosition finds what has the positions of rows that are known by theirs.
+// byPosition selects rows by the positions of rows identified by position.
 func byPosition(c *record.Columns, rows []int) conditions {
 	var where conditions
 	where.when(c, rows)
@@ -87,16 +86,15 @@ func byPosition(c *record.Columns, rows []int) conditions {
 	where.in("source", symbols(&c.Source, sources))
 	where.in("partition_id", numbers(partitions))
 	where.add("identity = ''")
-	// The range is for the index. The list is one literal: as a hundred
-	// thousand of them it takes ClickHouse ten times as long to read.
+	// The range is for the index. The list is one literal: ClickHouse parses a hundred
+	// thousand literals ten times as slowly.
 	where.add("position BETWEEN %d AND %d", first, last)
 	where.add("position IN (SELECT toInt64(arrayJoin(splitByChar(',', '%s'))))", list)
 	return where
 }
 
-// byContent finds what has the contents, or the places, of rows that are known by
-// theirs. Equal ones have equal processes and instances, by which the primary key finds
-// its way even where there is no time.
+// byContent selects rows by the content hashes or places of rows identified by them. Equal records
+// have equal processes and instances, by which the primary key selects even without a time.
 func byContent(c *record.Columns, rows []int) conditions {
 	var where conditions
 	where.when(c, rows)
@@ -127,17 +125,17 @@ func byContent(c *record.Columns, rows []int) conditions {
 	return where
 }
 
-// lookupSettings are those of a question whose answer decides what is stored.
+// lookupSettings are the settings of lookups that decide what is stored.
 func (db *DB) lookupSettings() []ch.Setting {
-	all := []ch.Setting{{Key: "max_query_size", Value: "268435456", Important: true}} // the list of a block is a part of the statement
+	all := []ch.Setting{{Key: "max_query_size", Value: "268435456", Important: true}} // the statement contains the list of a block
 	if db.cfg.Cluster != "" {
 		all = append(all, ch.Setting{Key: "distributed_group_by_no_merge", Value: "1", Important: true},
-			ch.Setting{Key: "optimize_const_name_size", Value: "-1"}) // the list goes to the shards in the statement, and not beside it; older servers know no other way
+			ch.Setting{Key: "optimize_const_name_size", Value: "-1"}) // sends the list to shards within the statement, which older servers require
 	}
 	return all
 }
 
-// knownColumns take the answer, block by block.
+// knownColumns receive the result, block by block.
 type knownColumns struct {
 	source, recordType, valueType, intent dictionary
 	identity, ownID                       proto.ColStr
@@ -177,8 +175,8 @@ func (k *knownColumns) each(rows int, found func(*flow.Identity)) {
 	}
 }
 
-// dictionary is a LowCardinality(String) column of an answer: each value
-// becomes a string once, and not once for every row.
+// dictionary is a LowCardinality(String) column of a result: each value becomes a string once, not per
+// row.
 type dictionary struct {
 	raw    *proto.ColLowCardinalityRaw
 	values []string
@@ -209,11 +207,11 @@ func (d *dictionary) row(i int) string {
 	return d.values[d.raw.Keys8[i]]
 }
 
-// maxListed bounds a list of values in a statement. A longer one is left out:
-// it would take longer to read than it saves.
+// maxListed bounds a list of values in a statement. A longer one is omitted: parsing it takes longer
+// than it saves.
 const maxListed = 1000
 
-// conditions are those of a WHERE.
+// conditions are the conditions of a WHERE.
 type conditions []string
 
 func (c conditions) String() string { return strings.Join(c, " AND ") }
@@ -222,16 +220,15 @@ func (c *conditions) add(format string, args ...any) {
 	*c = append(*c, fmt.Sprintf(format, args...))
 }
 
-// in adds that a column has one of these values, which are in order and as they
-// stand in a statement.
+// in adds that a column has one of these values, sorted SQL literals.
 func (c *conditions) in(column string, values []string) {
 	if len(values) <= maxListed {
 		c.add("%s IN (%s)", column, strings.Join(values, ", "))
 	}
 }
 
-// when limits the rows to days and types of those of c that are named: by both
-// the primary key finds its way, and by the time whole parts are passed over.
+// when limits the rows to the days and types of those rows of c, by which the primary key and the
+// partitions are pruned.
 func (c *conditions) when(columns *record.Columns, rows []int) {
 	days := map[int64]bool{}
 	types := map[int]bool{}
@@ -247,7 +244,7 @@ func (c *conditions) when(columns *record.Columns, rows []int) {
 	c.in("value_type", symbols(&columns.ValueType, types))
 }
 
-// dates are days as they stand in a statement.
+// dates are days as SQL literals.
 func dates(days map[int64]bool) []string {
 	var all []string
 	for _, day := range slices.Sorted(maps.Keys(days)) {
@@ -260,7 +257,7 @@ func date(day int64) string {
 	return quote(time.Unix(day*24*60*60, 0).UTC().Format(time.DateOnly))
 }
 
-// symbols are values of a column, by their keys, as they stand in a statement.
+// symbols are values of a column, by key, as SQL literals.
 func symbols(column *record.LowCardinality, keys map[int]bool) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -269,7 +266,7 @@ func symbols(column *record.LowCardinality, keys map[int]bool) []string {
 	return all
 }
 
-// numbers are integers as they stand in a statement.
+// numbers are integers as SQL literals.
 func numbers(values map[int64]bool) []string {
 	var all []string
 	for _, v := range slices.Sorted(maps.Keys(values)) {
@@ -278,7 +275,7 @@ func numbers(values map[int64]bool) []string {
 	return all
 }
 
-// quote makes a literal of a text.
+// quote is a text as an SQL literal.
 func quote(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
 }

@@ -10,11 +10,11 @@ import (
 //go:embed lint.sql
 var lintFile string
 
-// Checks are all of lint.sql: each has a line for every engine that something
-// is found of, with the columns source, findings and example.
+// Checks are the checks of lint.sql. Each returns a row per engine with findings: source, findings,
+// and example.
 func Checks() ([]Question, error) { return parseQuestions(lintFile) }
 
-// lintSelect is the SELECT of the view v_lint: all checks, each with its name.
+// lintSelect is the SELECT of the view v_lint: all checks with their names.
 func lintSelect() (string, error) {
 	checks, err := Checks()
 	quoted := strings.NewReplacer("'", "''")
@@ -26,7 +26,7 @@ func lintSelect() (string, error) {
 	return strings.Join(all, "\nUNION ALL\n"), err
 }
 
-// Finding is something that a check has found of one engine.
+// Finding is the result of a check for one engine.
 type Finding struct {
 	Check   string `json:"check"`   // name of the check, such as rounded_keys
 	Asks    string `json:"finding"` // in words
@@ -37,7 +37,7 @@ type Finding struct {
 	SQL     string `json:"sql"`
 }
 
-// Lint makes every check of lint.sql.
+// Lint runs every check of lint.sql.
 func (db *DB) Lint(ctx context.Context) ([]Finding, error) {
 	checks, err := Checks()
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"sluice/pkg/warehouse/schema"
 )
 
-// A database says in its table schema which format it is of, which version of the schema
-// it has, and from which file, by a hash, each of its tables was made:
+// The table schema of a database has its format, its schema version, and for each table a hash of the
+// file that created it:
 //
-//	empty database       every file is run, in order
-//	same version         nothing; an error names a file that differs
-//	earlier version      the migrations after it are run
-//	later version        nothing: a migration leaves what the previous binary needs
+//	empty database       run every file, in order
+//	same version         nothing; fail if a file differs
+//	earlier version      run the migrations after it
+//	later version        nothing: migrations keep what the previous binary needs
 const (
 	formatRow  = "format"
 	versionRow = "version"
@@ -35,9 +35,9 @@ func loadSchema() (*schema.Schema, error) {
 	return schema.Load(schema.Files(), checks)
 }
 
-// Migrate makes or completes the schema. It may run at the same time in several processes,
-// and again after a crash at any point. A database of an earlier format is refused; one
-// that a newer binary has migrated is left as it is.
+// Migrate creates or completes the schema. It may run concurrently in several processes, and again
+// after a crash. It refuses a database of an earlier format, and leaves one that a newer binary
+// migrated.
 func (db *DB) Migrate(ctx context.Context) error {
 	s, err := loadSchema()
 	if err != nil {
@@ -79,7 +79,7 @@ func (db *DB) migrate(ctx context.Context, s *schema.Schema) error {
 		}
 	}
 	for _, f := range s.Objects {
-		// A crash behind this runs the file again, which changes nothing.
+		// A crash after this runs the file again, which changes nothing.
 		if err := db.apply(ctx, d, f); err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (db *DB) migrate(ctx context.Context, s *schema.Schema) error {
 	return db.record(ctx, versionRow, strconv.Itoa(len(s.Migrations)))
 }
 
-// begin makes the database and its marker, before anything else is in it.
+// begin creates the database and its table schema, before any other.
 func (db *DB) begin(ctx context.Context, d schema.Server) error {
 	for _, statement := range []string{
 		"CREATE DATABASE IF NOT EXISTS " + db.name + d.OnCluster(),
@@ -119,8 +119,8 @@ func (db *DB) record(ctx context.Context, object, value string) error {
 	return nil
 }
 
-// apply runs the statements of a file. A failure may be another process at the same
-// statement: that one is repeated.
+// apply runs the statements of a file, and retries failures that may come from another process at the
+// same statement.
 func (db *DB) apply(ctx context.Context, d schema.Server, f schema.File) error {
 	statements, err := f.Statements(d)
 	if err != nil {
@@ -140,17 +140,17 @@ func (db *DB) apply(ctx context.Context, d schema.Server, f schema.File) error {
 	return nil
 }
 
-// applied is what a database says of itself.
+// applied is the content of the table schema.
 type applied struct {
-	format   string            // empty: there is no marker
-	complete bool              // the schema was made whole once
+	format   string            // empty: none
+	complete bool              // the schema was once complete
 	version  int               // of the schema
 	objects  map[string]string // hashes
 }
 
 func (a applied) exists() bool { return a.format != "" && a.complete }
 
-// compare fails when a file differs from the one that a table was made from.
+// compare fails if a file differs from the one that created a table.
 func (a applied) compare(database string, s *schema.Schema) error {
 	if a.version > len(s.Migrations) {
 		return nil
@@ -164,7 +164,7 @@ func (a applied) compare(database string, s *schema.Schema) error {
 	return nil
 }
 
-// applied reads what the database says of itself. The error refuses one of another format.
+// applied reads the table schema. It refuses a database of another format.
 func (db *DB) applied(ctx context.Context) (a applied, err error) {
 	a.objects = map[string]string{}
 	var tables []string
@@ -174,7 +174,7 @@ func (db *DB) applied(ctx context.Context) (a applied, err error) {
 	if len(tables) == 0 {
 		return a, nil
 	}
-	if !slices.Contains(tables, "schema") { // which the lists that an analyst sees leave out
+	if !slices.Contains(tables, "schema") { // hidden in an analyst's lists
 		var there uint8
 		if err := db.row(ctx, "look for the schema", fmt.Sprintf("EXISTS TABLE %s.schema", db.name), nil, &there); err != nil {
 			return a, err
@@ -200,12 +200,12 @@ func (db *DB) applied(ctx context.Context) (a applied, err error) {
 		return err
 	})
 	if want := strconv.Itoa(flow.Format); err == nil && a.format != "" && a.format != want {
-		err = fmt.Errorf("database %s has format %s, and this version of Sluice reads format %s alone: use the version that made it, or another database", db.name, a.format, want)
+		err = fmt.Errorf("database %s has format %s, but this version of Sluice reads only format %s: use the version that created it, or another database", db.name, a.format, want)
 	}
 	return a, err
 }
 
-// refuseUnnumbered names the version of a database from before formats had numbers.
+// refuseUnnumbered refuses a database from before formats had numbers.
 func (db *DB) refuseUnnumbered(ctx context.Context, tables []string) error {
 	last := "unknown"
 	if slices.Contains(tables, "migrations") {
@@ -213,10 +213,10 @@ func (db *DB) refuseUnnumbered(ctx context.Context, tables []string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("database %s is of a version of Sluice before format 1 (its last migration: %s), and this version reads format %d alone: use the version that made it, or another database", db.name, last, flow.Format)
+	return fmt.Errorf("database %s is of a version of Sluice before format 1 (its last migration: %s), but this version reads only format %d: use the version that created it, or another database", db.name, last, flow.Format)
 }
 
-// Compatible fails when the database is of another format. An empty one is compatible.
+// Compatible fails if the database has another format. An empty one is compatible.
 func (db *DB) Compatible(ctx context.Context) error {
 	_, err := db.applied(ctx)
 	return err
@@ -245,13 +245,13 @@ func (db *DB) checkSchema(ctx context.Context) error {
 	return is.compare(db.name, s)
 }
 
-// Schema is what a backup says of the schema that its rows are of.
+// Schema is the schema version of a backup's rows.
 type Schema struct {
 	Format  int `json:"format"`
 	Version int `json:"version"` // of the schema
 }
 
-// Schema reads that of the database.
+// Schema reads the schema version of the database.
 func (db *DB) Schema(ctx context.Context) (Schema, error) {
 	is, err := db.applied(ctx)
 	if err == nil && !is.exists() {

@@ -12,14 +12,13 @@ import (
 	"sluice/pkg/warehouse/native"
 )
 
-// modelsDatabase is where the modeller of the server makes tables and views.
 const modelsDatabase = "models"
 
-// Models are what a backup knows of the modeller's database besides the rows of its
-// MergeTree tables, which are DumpTables.
+// Models is the part of the modeller's database in a backup besides the rows of its MergeTree tables,
+// which are DumpTables.
 type Models struct {
 	Views []Model `json:"views,omitempty"`
-	Left  []Model `json:"left,omitempty"` // tables whose rows are not copied, and why
+	Left  []Model `json:"left,omitempty"` // tables whose rows are not copied, with the reason
 }
 
 // Model is a view or a table of the modeller.
@@ -29,9 +28,9 @@ type Model struct {
 	Why    string `json:"why,omitempty"`
 }
 
-// Models are the modeller's, of a server whose records are in the database flow.
+// Models returns the modeller's tables and views, if the records are in the database flow.
 func (db *DB) Models(ctx context.Context) (tables []DumpTable, models Models, err error) {
-	if db.name != "flow" { // another database beside it, as of a rebuild
+	if db.name != "flow" { // another database, as of a rebuild
 		return nil, models, nil
 	}
 	err = db.each(ctx, "list the models", "SELECT name, engine, create_table_query FROM system.tables WHERE database = ? ORDER BY name", []any{modelsDatabase}, func(rows driver.Rows) error {
@@ -70,7 +69,7 @@ func (db *DB) Models(ctx context.Context) (tables []DumpTable, models Models, er
 	}), models, err
 }
 
-// cannotDump says which column has a type that no dump can hold, if one has.
+// cannotDump names a column whose type cannot be dumped, if any.
 func (db *DB) cannotDump(ctx context.Context, t DumpTable) (why string, err error) {
 	return why, db.each(ctx, "read the types of "+db.live(t), "SELECT name, type FROM system.columns WHERE database = ? AND table = ? AND default_kind NOT IN ('ALIAS', 'MATERIALIZED')", []any{modelsDatabase, t.Model}, func(rows driver.Rows) error {
 		var name, typ string
@@ -84,7 +83,7 @@ func (db *DB) cannotDump(ctx context.Context, t DumpTable) (why string, err erro
 	})
 }
 
-// live is a table that a backup copies.
+// live is the full name of a table that a backup copies.
 func (db *DB) live(t DumpTable) string {
 	if t.Model != "" {
 		return modelsDatabase + "." + t.Model
@@ -92,7 +91,7 @@ func (db *DB) live(t DumpTable) string {
 	return db.name + "." + t.Name
 }
 
-// makeModel makes an empty table of the modeller, unless it is there.
+// makeModel creates an empty table of the modeller, unless it exists.
 func (r *Restore) makeModel(ctx context.Context, t DumpTable) error {
 	if err := r.exec(ctx, "CREATE DATABASE IF NOT EXISTS "+modelsDatabase); err != nil {
 		return fmt.Errorf("make the database %s: %w", modelsDatabase, err)
@@ -103,9 +102,9 @@ func (r *Restore) makeModel(ctx context.Context, t DumpTable) error {
 	return nil
 }
 
-// MakeViews makes the views of the modeller, in an order in which each finds what it
-// reads, and those tables whose rows a backup leaves, empty. One that cannot be made, as
-// of a table that is gone, is among the errors; the others are made.
+// MakeViews creates the views of the modeller in dependency order, and the tables whose rows the
+// backup left out, empty. Views that cannot be created, as of a missing table, are in the error; the
+// others are created.
 func (r *Restore) MakeViews(ctx context.Context, models Models) error {
 	var failed error
 	for left := slices.Concat(models.Left, models.Views); len(left) > 0; {
@@ -129,9 +128,8 @@ func (r *Restore) MakeViews(ctx context.Context, models Models) error {
 	return failed
 }
 
-// ModelsOf are tables of the modeller that may hold something of the Subject: those in
-// which an instance of it is found, and those without a column process_instance_key, of
-// which this cannot be told. Views hold nothing.
+// ModelsOf returns tables of the modeller that may have rows of the Subject: those with a row of its
+// instances, and those without a column process_instance_key, where this is unknown. Views have none.
 func (db *DB) ModelsOf(ctx context.Context, s Subject) (may []string, err error) {
 	var keyed []string
 	err = db.each(ctx, "list the models", `SELECT t.name, countIf(c.name = 'process_instance_key') > 0 FROM system.tables AS t

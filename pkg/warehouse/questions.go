@@ -11,24 +11,24 @@ import (
 //go:embed questions.sql
 var questionsFile string
 
-// Question is something that analysts ask, with the statement that answers it.
+// Question is a question of analysts with the statement that answers it.
 type Question struct {
 	Name       string // such as durations
 	Asks       string // in words
-	Means      string // what the answer says, and what it leaves out; may be empty
-	Do         string // of Checks: what to do about what is found
+	Means      string // meaning and limits of the answer; may be empty
+	Do         string // of Checks: the remedy
 	SQL        string // one SELECT over the views of the database flow, without a semicolon
 	Parameters []Parameter
 	Reads      []string // views and tables, without the database
 }
 
-// Parameter is what a statement has as {name:Type}.
+// Parameter is a {name:Type} of a statement.
 type Parameter struct {
 	Name    string
 	Type    string // of ClickHouse
 	Means   string
-	Example string // as ClickHouse takes a value by HTTP
-	Default string // what to ask with when no value is given; empty: there is none
+	Example string // in the format of ClickHouse's HTTP parameters
+	Default string // value if none is given; empty: required
 }
 
 var (
@@ -64,7 +64,7 @@ func parseQuestions(file string) ([]Question, error) {
 	return all, nil
 }
 
-// parseQuestion reads what stands behind "-- question ".
+// parseQuestion parses the text after "-- question ".
 func parseQuestion(text string, parameters map[string]Parameter) (Question, error) {
 	title, text, _ := strings.Cut(text, "\n")
 	name, asks, named := strings.Cut(title, ": ")
@@ -113,8 +113,8 @@ func parseQuestion(text string, parameters map[string]Parameter) (Question, erro
 	return q, nil
 }
 
-// With is the statement with a value in the place of each parameter: its
-// example where values has none. It is for programs that ask by text alone.
+// With is the statement with literals in place of parameters: the example if values has none. It is for
+// programs that cannot pass parameters.
 func (q Question) With(values map[string]string) string {
 	literal := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
 	return placeholder.ReplaceAllStringFunc(q.SQL, func(hole string) string {
@@ -132,7 +132,7 @@ func (q Question) With(values map[string]string) string {
 	})
 }
 
-// comment is what a line of comment says.
+// comment is the text of a comment line.
 func comment(line string) string {
 	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "--"))
 }

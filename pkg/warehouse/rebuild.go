@@ -13,23 +13,21 @@ import (
 	"sluice/pkg/warehouse/native"
 )
 
-// Shadow is a second database with the same schema, into which the history of
-// the lanes is inserted again, block by block. Each block is claimed in a
-// table of the shadow before it is inserted, so that a rebuild that was
-// interrupted repeats it under its token.
+// Shadow is a second database with the same schema, into which the history of the lanes is inserted
+// block by block. Each block is claimed in a table of the shadow before it is inserted, so that an
+// interrupted rebuild retries it under its token.
 type Shadow struct {
 	*DB
 	live *DB
 }
 
-// Shadow is a database beside this one, over its connections: only this one is
-// to be closed.
+// Shadow returns a database beside this one, over its connections: only this one must be closed.
 func (db *DB) Shadow(name string) (*Shadow, error) {
 	if !identifier.MatchString(name) {
-		return nil, fmt.Errorf("%q is not a plain name of a database", name)
+		return nil, fmt.Errorf("%q is not a plain database name", name)
 	}
 	if name == db.name {
-		return nil, fmt.Errorf("%s is the database that is in use: a rebuild needs another", name)
+		return nil, fmt.Errorf("database %s is in use: choose another for the rebuild", name)
 	}
 	// The same connections: every statement names its database.
 	shadow := &DB{cfg: db.cfg, name: name, log: db.log, metrics: db.metrics, queries: db.queries, inserts: db.inserts, servers: db.servers}
@@ -37,11 +35,10 @@ func (db *DB) Shadow(name string) (*Shadow, error) {
 	return &Shadow{DB: shadow, live: db}, nil
 }
 
-// Live is the database beside which the shadow is.
 func (s *Shadow) Live() *DB { return s.live }
 
-// Prepare makes the schema, whose tables keep their rows as long as the live ones. The
-// error tells when the database belongs to something else.
+// Prepare creates the schema, with the retention of the live tables. It fails if the database is used for
+// anything else.
 func (s *Shadow) Prepare(ctx context.Context) error {
 	if err := s.Migrate(ctx); err != nil {
 		return err
@@ -68,13 +65,13 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 		columns, order, _ := strings.Cut(columns, " ORDER BY ")
 		if err := s.everywhere(ctx, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.%s%s %s ENGINE = %s ORDER BY %s SETTINGS %s",
 			s.name, name, d.OnCluster(), columns, d.EngineEverywhere("MergeTree", name), order, d.Durable())); err != nil {
-			return fmt.Errorf("make the table %s: %w", name, err)
+			return fmt.Errorf("create table %s: %w", name, err)
 		}
 	}
 	var plan, rows uint64
 	err = s.row(ctx, "look into the shadow", fmt.Sprintf("SELECT (SELECT count() FROM %[1]s.rebuild_plan), (SELECT count() FROM %[1]s.records)", s.name), nil, &plan, &rows)
 	if err == nil && plan == 0 && rows > 0 {
-		err = fmt.Errorf("database %s holds records that no rebuild has put there: choose another", s.name)
+		err = fmt.Errorf("database %s has records of other origin than a rebuild: choose another", s.name)
 	}
 	if err != nil {
 		return err
@@ -82,20 +79,20 @@ func (s *Shadow) Prepare(ctx context.Context) error {
 	return s.forgotten(ctx, plan == 0)
 }
 
-// forgotten copies what was forgotten when the shadow is fresh. A rebuild that was begun before something
-// was forgotten may hold it.
+// forgotten copies the forgotten records into a fresh shadow. An older shadow may hold records that were
+// forgotten since.
 func (s *Shadow) forgotten(ctx context.Context, fresh bool) error {
 	live, err := s.live.Receipts(ctx)
 	if err != nil {
 		return err
 	}
 	if i := slices.IndexFunc(live, func(r Receipt) bool { return !r.Done }); i >= 0 {
-		return fmt.Errorf("receipt %s was begun and is not finished: run sluice forget first", live[i].ID)
+		return fmt.Errorf("receipt %s is not complete: run sluice forget first", live[i].ID)
 	}
 	if !fresh {
 		known, err := s.Receipts(ctx)
 		if err == nil && len(known) < len(live) {
-			err = fmt.Errorf("records were forgotten after the rebuild into %s was begun, and may be in it: drop that database and begin again", s.name)
+			err = fmt.Errorf("records were forgotten since the rebuild into %s began, and may be in it: drop that database and start over", s.name)
 		}
 		return err
 	}
@@ -107,21 +104,20 @@ func (s *Shadow) forgotten(ctx context.Context, fresh bool) error {
 		fmt.Sprintf("INSERT INTO %[1]s.receipts (id, begun_at, done_at, changed, receipt) SELECT id, begun_at, done_at, changed, receipt FROM %[2]s.receipts", s.name, s.live.name),
 	} {
 		if err := s.storeEverywhere(ctx, statement); err != nil {
-			return storeError("tell the shadow what was forgotten", err)
+			return storeError("copy the forgotten records to the shadow", err)
 		}
 	}
 	return nil
 }
 
-// Start is where the rebuild of a lane begins: what is older is copied.
+// Start is where the rebuild of a lane begins: older rows are copied.
 type Start struct {
 	Lane        int
 	Incarnation uint64
 	First       uint64 // message
 }
 
-// Plan returns where the lanes begin, as it was when the rebuild was begun:
-// nothing when this is the beginning.
+// Plan returns the starts of the lanes as recorded by Begin; none before.
 func (s *Shadow) Plan(ctx context.Context) (plan []Start, err error) {
 	return plan, s.each(ctx, "read the plan of the rebuild", fmt.Sprintf("SELECT lane, incarnation, first FROM %s.rebuild_plan ORDER BY lane", s.name), nil,
 		func(rows driver.Rows) error {
@@ -134,7 +130,7 @@ func (s *Shadow) Plan(ctx context.Context) (plan []Start, err error) {
 		})
 }
 
-// Begin keeps where the lanes begin.
+// Begin records the starts of the lanes.
 func (s *Shadow) Begin(ctx context.Context, plan []Start) error {
 	var values []string
 	for _, start := range plan {
@@ -143,24 +139,23 @@ func (s *Shadow) Begin(ctx context.Context, plan []Start) error {
 	return s.note(ctx, fmt.Sprintf("INSERT INTO %s.rebuild_plan (lane, incarnation, first) VALUES %s", s.name, strings.Join(values, ", ")))
 }
 
-// note writes what the rebuild has to remember.
+// note records the progress of the rebuild.
 func (s *Shadow) note(ctx context.Context, statement string, args ...any) error {
 	if err := s.storeEverywhere(ctx, statement, args...); err != nil {
-		return storeError("write down how far the rebuild is", err)
+		return storeError("record the progress of the rebuild", err)
 	}
 	return nil
 }
 
-// Claim is a block that is inserted into the shadow, under one token.
+// Claim is a block of the shadow, inserted under one token.
 type Claim struct {
 	First, Last uint64
 	Token       string
-	Dropped     string // rows that are known already, as flow.FormatRuns writes them
+	Dropped     string // deduplicated rows (flow.FormatRuns)
 }
 
-// Claims are the blocks of a lane that were begun, in order, without those in
-// the middle: the first one tells where the rebuild began, the last one may be
-// in doubt. Both are zero when there is none.
+// Claims returns the first and the last claimed block of a lane: where the rebuild began, and the one in
+// doubt. Both are zero if none.
 func (s *Shadow) Claims(ctx context.Context, lane int) (first, last Claim, err error) {
 	err = s.each(ctx, "read the claims of the rebuild", fmt.Sprintf(
 		"SELECT min(first), max(first), argMax(last, first), argMax(token, first), argMax(dropped, first) FROM %s.rebuild WHERE lane = ? HAVING count() > 0", s.name), []any{lane},
@@ -170,14 +165,13 @@ func (s *Shadow) Claims(ctx context.Context, lane int) (first, last Claim, err e
 	return first, last, err
 }
 
-// Claim records a block before it is inserted, and what is dropped of it.
+// Claim records a block before it is inserted, with its dropped rows.
 func (s *Shadow) Claim(ctx context.Context, lane int, c Claim) error {
 	return s.note(ctx, fmt.Sprintf("INSERT INTO %s.rebuild (lane, first, last, token, dropped) VALUES (?, ?, ?, ?, ?)", s.name),
 		lane, c.First, c.Last, c.Token, c.Dropped)
 }
 
-// Side is what one of two tables holds of the messages of a lane received
-// within a minute.
+// Side is the rows of one of two tables, of messages of a lane received within a minute.
 type Side struct {
 	Rows   uint64
 	Digest uint64 // sum over all columns
@@ -189,9 +183,8 @@ type Diff struct {
 	Live, Rebuilt Side
 }
 
-// Diffs compares the rows of the messages from first to last of a lane that were stored
-// after the expiry line, by minute of arrival and over all columns. It returns the rows of
-// either table and the minutes that differ.
+// Diffs compares the rows of the messages from first to last of a lane, stored after the expiry line, by
+// minute of arrival and over all columns. It returns the rows of either table and the differing minutes.
 func (s *Shadow) Diffs(ctx context.Context, lane int, incarnation, first, last uint64, line string) (live, rebuilt uint64, differ []Diff, err error) {
 	side := `SELECT toStartOfMinute(received_at) AS minute, count() AS n, sum(` + (&native.Digest{Deep: true}).SQL() + `) AS digest, '%s' AS side
 		FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? AND ` + storedAfter(line) + ` GROUP BY minute`
@@ -213,10 +206,9 @@ func (s *Shadow) Diffs(ctx context.Context, lane int, incarnation, first, last u
 	return live, rebuilt, differ, err
 }
 
-// Only returns at most limit rows of one minute, stored after the expiry line, that the one table has and the
-// other one has nowhere: not even from another message, by which
-// ReplacingMergeTree may have replaced it. Those of rebuilt are missing in the
-// live table, those of live should not be there.
+// Only returns at most limit rows of one minute, stored after the expiry line, that one table has and the
+// other has nowhere: not even from another message, by which ReplacingMergeTree may have replaced it.
+// Those of rebuilt are missing in the live table; those of live are surplus.
 func (s *Shadow) Only(ctx context.Context, lane int, incarnation, first, last uint64, line string, minute time.Time, limit int) (live, rebuilt []Row, err error) {
 	if live, err = s.only(ctx, s.live.name, s.name, lane, incarnation, first, last, line, minute, limit); err != nil {
 		return nil, nil, err
@@ -229,7 +221,7 @@ func (s *Shadow) only(ctx context.Context, here, there string, lane int, incarna
 	where := "lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ? AND " + storedAfter(line)
 	args := []any{lane, incarnation, first, last, minute, minute.Add(time.Minute)}
 	var all []Row
-	err := s.each(ctx, "name what differs", fmt.Sprintf(
+	err := s.each(ctx, "list the differences", fmt.Sprintf(
 		`SELECT stream_seq, stream_idx, id FROM %[1]s.records WHERE %[3]s AND (%[4]s) NOT IN
 		(SELECT %[4]s FROM %[2]s.records WHERE toDate(ts) IN (SELECT DISTINCT toDate(ts) FROM %[1]s.records WHERE %[3]s))
 		ORDER BY stream_seq, stream_idx LIMIT ?`, here, there, where, native.Content),
@@ -242,19 +234,18 @@ func (s *Shadow) only(ctx context.Context, here, there string, lane int, incarna
 	return all, err
 }
 
-// Doubles is how many rows of one minute are there beside another one of the
-// same place.
+// Doubles counts the rows of one minute that share their place with another row.
 func (db *DB) Doubles(ctx context.Context, lane int, incarnation, first, last uint64, minute time.Time) (uint64, error) {
 	var n uint64
-	err := db.row(ctx, "look for rows that are there twice", fmt.Sprintf(
+	err := db.row(ctx, "find duplicate rows", fmt.Sprintf(
 		`SELECT toUInt64(count() - uniqExact(stream_seq, stream_idx)) FROM %s.records
 		WHERE lane = ? AND incarnation = ? AND stream_seq BETWEEN ? AND ? AND received_at >= ? AND received_at < ?`, db.name),
 		[]any{lane, incarnation, first, last, minute, minute.Add(time.Minute)}, &n)
 	return n, err
 }
 
-// Swap are the statements that put the rebuilt tables in the place of the live
-// ones, for people to run while no ingester does.
+// Swap returns the statements that exchange the rebuilt tables for the live ones, for operators to run while
+// no ingester does.
 func (s *Shadow) Swap(ctx context.Context) ([]string, error) {
 	tables, err := s.tables(ctx)
 	if err != nil {
@@ -277,10 +268,9 @@ func (s *Shadow) Swap(ctx context.Context) ([]string, error) {
 	return statements, nil
 }
 
-// Copy copies the rows of the live table that are older than the plan, or of
-// other lives of the lanes, and makes the aggregate tables and counters of them. It goes
-// month by month, and each month is written down when it begins and when it is
-// done: a month that was begun and not finished is removed and begun again.
+// Copy copies the rows of the live table that are older than the plan, or of other incarnations, which feeds
+// the aggregate tables and counters. It goes month by month and records the start and end of each: a month
+// that was begun and not finished is removed and copied again.
 func (s *Shadow) Copy(ctx context.Context, plan []Start, progress func(done, total uint64)) error {
 	older := olderThan(plan)
 	months, counts, err := s.months(ctx, older)
@@ -288,7 +278,7 @@ func (s *Shadow) Copy(ctx context.Context, plan []Start, progress func(done, tot
 		return err
 	}
 	begun, done := map[uint32]bool{}, map[uint32]bool{}
-	err = s.each(ctx, "read how far the copy is", fmt.Sprintf("SELECT month, done FROM %s.rebuild_months", s.name), nil, func(rows driver.Rows) error {
+	err = s.each(ctx, "read the progress of the copy", fmt.Sprintf("SELECT month, done FROM %s.rebuild_months", s.name), nil, func(rows driver.Rows) error {
 		var month uint32
 		var is uint8
 		err := rows.Scan(&month, &is)
@@ -315,14 +305,12 @@ func (s *Shadow) Copy(ctx context.Context, plan []Start, progress func(done, tot
 	return s.gone(ctx, older)
 }
 
-// gone gives flow.sources of the shadow the rows that were stored and are not there any
-// more, because they have expired or were forgotten: a lane halts when flow.sources counts
-// fewer rows than the lane has stored. Before the first block is replayed it may be
-// repeated. Records are counted first: what comes in meanwhile is rather counted twice
-// than not at all.
+// gone adds rows to flow.sources of the shadow for rows that have expired or were forgotten: a lane halts if
+// flow.sources counts fewer rows than the lane has stored. It is idempotent before the replay begins. Records
+// are counted first, so that rows inserted meanwhile may count twice but are never missed.
 func (s *Shadow) gone(ctx context.Context, older string) error {
 	var replayed uint64
-	if err := s.row(ctx, "look whether the replay has begun", fmt.Sprintf("SELECT count() FROM %s.rebuild", s.name), nil, &replayed); err != nil || replayed > 0 {
+	if err := s.row(ctx, "check whether the replay has begun", fmt.Sprintf("SELECT count() FROM %s.rebuild", s.name), nil, &replayed); err != nil || replayed > 0 {
 		return err
 	}
 	const key = "source, partition_id, day, lane, incarnation"
@@ -345,13 +333,13 @@ func (s *Shadow) gone(ctx context.Context, older string) error {
 			GROUP BY %[4]s HAVING sum(n) > 0`, s.name, s.live.name, there, key),
 	} {
 		if err := s.exec(inserting, statement); err != nil {
-			return storeError("count what is not there any more", err)
+			return storeError("count rows that are gone", err)
 		}
 	}
 	return nil
 }
 
-// olderThan is a condition for rows that a plan does not begin with.
+// olderThan is a condition for rows before a plan's starts.
 func olderThan(plan []Start) string {
 	var newer []string
 	for _, p := range plan {
@@ -362,7 +350,7 @@ func olderThan(plan []Start) string {
 
 func (s *Shadow) months(ctx context.Context, older string) (months []uint32, counts map[uint32]uint64, err error) {
 	counts = map[uint32]uint64{}
-	return months, counts, s.each(ctx, "count what is older", fmt.Sprintf(
+	return months, counts, s.each(ctx, "count older rows", fmt.Sprintf(
 		"SELECT toYYYYMM(ts) AS month, count() FROM %s.records WHERE %s GROUP BY month ORDER BY month", s.live.name, older), nil, func(rows driver.Rows) error {
 		var month uint32
 		var n uint64
@@ -372,16 +360,15 @@ func (s *Shadow) months(ctx context.Context, older string) (months []uint32, cou
 	})
 }
 
-// CopyExpired gives the shadow the counters of what was stored up to the expiry line:
-// records of these days may be gone, and counters cannot be made of them any more. It may
-// be repeated.
+// CopyExpired copies the counters of days up to the expiry line: their records may be gone, so the counters
+// cannot be recomputed. It is idempotent.
 func (s *Shadow) CopyExpired(ctx context.Context, line string) error {
 	if line == "" {
 		return nil
 	}
 	d := s.plain()
 	if err := s.everywhere(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE stored_day <= %s SETTINGS mutations_sync = 2", d.Table("counts_1m"), d.OnCluster(), quote(line))); err != nil {
-		return fmt.Errorf("remove the counters of what may have expired: %w", err)
+		return fmt.Errorf("remove the counters of days that may have expired: %w", err)
 	}
 	inserting, err := s.storing(ctx, clickhouse.Settings{"insert_deduplicate": 0, "max_partitions_per_insert_block": 0})
 	if err != nil {
@@ -389,7 +376,7 @@ func (s *Shadow) CopyExpired(ctx context.Context, line string) error {
 	}
 	const columns = "source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day, records"
 	if err := s.exec(inserting, fmt.Sprintf("INSERT INTO %[1]s.counts_1m (%[3]s) SELECT %[3]s FROM %[2]s.counts_1m WHERE stored_day <= %[4]s", s.name, s.live.name, columns, quote(line))); err != nil {
-		return storeError("copy the counters of what may have expired", err)
+		return storeError("copy the counters of days that may have expired", err)
 	}
 	return nil
 }
@@ -397,7 +384,7 @@ func (s *Shadow) CopyExpired(ctx context.Context, line string) error {
 func (s *Shadow) copyMonth(ctx context.Context, month uint32, older string, begun bool) error {
 	d := s.plain()
 	if begun {
-		// What is aggregated may take a record twice; what is counted may not.
+		// Aggregates tolerate a record twice; counters do not.
 		for _, statement := range []string{
 			fmt.Sprintf("ALTER TABLE %s%s DROP PARTITION %d", d.Table("records"), d.OnCluster(), month),
 			fmt.Sprintf("ALTER TABLE %s%s DROP PARTITION %d", d.Table("counts_1m"), d.OnCluster(), month),

@@ -17,32 +17,30 @@ import (
 	"sluice/pkg/warehouse/schema"
 )
 
-// stagingPrefix begins the names of the tables that a restore fills first.
+// stagingPrefix is the name prefix of tables that a restore fills first.
 const stagingPrefix = "restored_"
 
-// restoring is the table that says which restore is going on.
+// restoring is the table that records a running restore.
 const restoring = "restore"
 
-// Restore fills an empty database from what Dump has written. Each table is filled
-// beside its place, where no materialized view listens, compared with what was
-// written, and put in its place by a statement that may be repeated:
+// Restore fills an empty database from dumped files. Each table is filled beside its place, where no
+// materialized view reads, compared with the dump, and moved into place by an idempotent statement:
 //
 //	RestoreInto → Load every file → Compare → Publish → … → Finish
 //
-// What is done is written down in the database, so that a restore that was
-// interrupted goes on where it was. Until Finish no ingester begins to work.
+// The database records the progress, so that an interrupted restore resumes. Until Finish no ingester
+// starts.
 type Restore struct {
 	*DB
 	id   string
 	done map[string]bool
 }
 
-// RestoreBegun is how far a restore is: at its beginning when there was none. It fails
-// when the database is not empty, and not what an interrupted restore of the same id has
-// left.
+// RestoreBegun resumes a restore, or starts one. It fails if the database is not empty, except for an
+// interrupted restore of the same id.
 func (db *DB) RestoreBegun(ctx context.Context, id string) (*Restore, error) {
 	if db.cfg.Cluster != "" {
-		return nil, errors.New("the tables of a ClickHouse cluster are not restored by this command: see docs/backup.md")
+		return nil, errors.New("this command does not restore tables of a ClickHouse cluster: see docs/backup.md")
 	}
 	r := &Restore{DB: db, id: id, done: map[string]bool{}}
 	begun, err := db.isRestoring(ctx)
@@ -54,8 +52,8 @@ func (db *DB) RestoreBegun(ctx context.Context, id string) (*Restore, error) {
 	return r, err
 }
 
-// RestoreInto begins a restore, or resumes it: id names what it restores, whose rows are of
-// this schema. The error says what is there when the database is not empty.
+// RestoreInto starts or resumes a restore: id identifies the backup, whose rows have this schema. It fails
+// if the database is not empty.
 func (db *DB) RestoreInto(ctx context.Context, id string, of Schema) (*Restore, error) {
 	r, err := db.RestoreBegun(ctx, id)
 	if err != nil {
@@ -66,7 +64,7 @@ func (db *DB) RestoreInto(ctx context.Context, id string, of Schema) (*Restore, 
 		return nil, err
 	}
 	if of.Format != flow.Format || of.Version > len(s.Migrations) {
-		return nil, fmt.Errorf("the backup is of format %d and version %d of the schema, and this version of Sluice reads format %d up to version %d: use the version that made it", of.Format, of.Version, flow.Format, len(s.Migrations))
+		return nil, fmt.Errorf("the backup is of format %d and version %d of the schema, but this version of Sluice reads format %d up to version %d: use the version that created it", of.Format, of.Version, flow.Format, len(s.Migrations))
 	}
 	if err := db.migrate(ctx, s); err != nil {
 		return nil, err
@@ -78,31 +76,31 @@ func (db *DB) RestoreInto(ctx context.Context, id string, of Schema) (*Restore, 
 	return r, r.Note(ctx, "begun")
 }
 
-// isRestoring says whether a restore was begun and not finished.
+// isRestoring tells whether a restore is not finished.
 func (db *DB) isRestoring(ctx context.Context) (bool, error) {
 	var n uint64
 	err := db.row(ctx, "look for a restore", "SELECT count() FROM system.tables WHERE database = ? AND name = ?", []any{db.name, restoring}, &n)
 	return n > 0, err
 }
 
-// resume reads what is done.
+// resume reads the progress.
 func (r *Restore) resume(ctx context.Context) error {
-	return r.each(ctx, "read how far the restore is", fmt.Sprintf("SELECT id, item FROM %s.%s", r.name, restoring), nil, func(rows driver.Rows) error {
+	return r.each(ctx, "read the progress of the restore", fmt.Sprintf("SELECT id, item FROM %s.%s", r.name, restoring), nil, func(rows driver.Rows) error {
 		var id, item string
 		if err := rows.Scan(&id, &item); err != nil {
 			return err
 		}
 		if id != r.id {
-			return fmt.Errorf("database %s is in the middle of the restore of another backup, %s: finish that one, or drop the database", r.name, id)
+			return fmt.Errorf("database %s has an unfinished restore of another backup, %s: finish it, or drop the database", r.name, id)
 		}
 		r.done[item] = true
 		return nil
 	})
 }
 
-// checkEmpty fails when a table of the database has rows.
+// checkEmpty fails if a table of the database has rows.
 func (db *DB) checkEmpty(ctx context.Context) error {
-	return db.each(ctx, "look whether the database is empty", "SELECT if(database = ?, table, concat(database, '.', table)) AS name, sum(rows) FROM system.parts WHERE active AND (database = ? AND table != 'schema' OR database = ? AND ? = 'flow') GROUP BY name HAVING sum(rows) > 0 ORDER BY name LIMIT 1",
+	return db.each(ctx, "check that the database is empty", "SELECT if(database = ?, table, concat(database, '.', table)) AS name, sum(rows) FROM system.parts WHERE active AND (database = ? AND table != 'schema' OR database = ? AND ? = 'flow') GROUP BY name HAVING sum(rows) > 0 ORDER BY name LIMIT 1",
 		[]any{db.name, db.name, modelsDatabase, db.name},
 		func(rows driver.Rows) error {
 			var table string
@@ -110,21 +108,21 @@ func (db *DB) checkEmpty(ctx context.Context) error {
 			if err := rows.Scan(&table, &n); err != nil {
 				return err
 			}
-			return fmt.Errorf("database %s is not empty: table %s has %d rows; a restore writes over nothing: choose another database, or drop this one", db.name, table, n)
+			return fmt.Errorf("database %s is not empty: table %s has %d rows; choose another database, or drop this one", db.name, table, n)
 		})
 }
 
-// Done says whether an item was written down.
+// Done tells whether an item was recorded as done.
 func (r *Restore) Done(item string) bool { return r.done[item] }
 
-// Note writes an item down.
+// Note records an item as done.
 func (r *Restore) Note(ctx context.Context, item string) error {
 	if r.done[item] {
 		return nil
 	}
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"async_insert": 0}))
 	if err := r.exec(ctx, fmt.Sprintf("INSERT INTO %s.%s (id, item) VALUES (?, ?)", r.name, restoring), r.id, item); err != nil {
-		return storeError("write down how far the restore is", err)
+		return storeError("record the progress of the restore", err)
 	}
 	r.done[item] = true
 	return nil
@@ -132,8 +130,8 @@ func (r *Restore) Note(ctx context.Context, item string) error {
 
 func (r *Restore) staging(table string) string { return r.name + "." + stagingPrefix + table }
 
-// Prepare makes the table beside the one that is to be filled. It joins no parts and lets
-// none expire, so that what is compared is what was written, whatever time has made of it.
+// Prepare creates the table beside the one to fill. It does not merge parts or expire rows, so that Compare
+// sees exactly the dumped rows.
 func (r *Restore) Prepare(ctx context.Context, t DumpTable) error {
 	if t.Model != "" {
 		if err := r.makeModel(ctx, t); err != nil {
@@ -146,7 +144,7 @@ func (r *Restore) Prepare(ctx context.Context, t DumpTable) error {
 	}
 	for _, column := range t.Columns {
 		if !slices.Contains(columns, column) {
-			return fmt.Errorf("table %s of database %s has no column %s, which the backup has: it was added by hand, add it here first", t.Name, r.name, column)
+			return fmt.Errorf("table %s of database %s lacks column %s of the backup, which was added by hand: add it first", t.Name, r.name, column)
 		}
 	}
 	for _, statement := range []string{
@@ -155,20 +153,20 @@ func (r *Restore) Prepare(ctx context.Context, t DumpTable) error {
 		"SYSTEM STOP TTL MERGES " + r.staging(t.Name),
 	} {
 		if err := r.exec(ctx, statement); err != nil {
-			return fmt.Errorf("make room for %s: %w", t.Name, err)
+			return fmt.Errorf("create the staging table of %s: %w", t.Name, err)
 		}
 	}
 	return nil
 }
 
 const (
-	loadRows = 500_000          // of one insert, which is one part for each month
-	loadTime = 10 * time.Minute // that it may take
-	oneBlock = "1099511627776"  // of rows or bytes: all that comes is one block
+	loadRows = 500_000          // of one insert, which creates one part per month
+	loadTime = 10 * time.Minute // of one insert
+	oneBlock = "1099511627776"  // rows or bytes: the whole input is one block
 )
 
-// Load inserts a file that Dump has written. Every insert has a token made of
-// the restore, the file and its number: a file that was begun before is completed.
+// Load inserts a dumped file. Every insert has a token of the restore, the file, and its number: an
+// interrupted file is completed.
 func (r *Restore) Load(ctx context.Context, t DumpTable, file string, from io.Reader) (rows uint64, err error) {
 	item := t.Name + "/" + file
 	f := native.NewFile(from)
@@ -183,8 +181,8 @@ func (r *Restore) Load(ctx context.Context, t DumpTable, file string, from io.Re
 	return f.Rows, r.Note(ctx, item)
 }
 
-// insertBlocks inserts the block that was read from f and those behind it, as many as
-// make one insert, and reads the first one of the next.
+// insertBlocks inserts the block read from f and following ones, as many as make one insert, and reads the
+// first of the next.
 func (r *Restore) insertBlocks(ctx context.Context, t DumpTable, token string, f *native.File) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
@@ -209,7 +207,7 @@ func (r *Restore) insertBlocks(ctx context.Context, t DumpTable, token string, f
 			return nil
 		},
 		Settings: append(settings,
-			ch.Setting{Key: "min_insert_block_size_rows", Value: oneBlock, Important: true}, // one part a month, and one token
+			ch.Setting{Key: "min_insert_block_size_rows", Value: oneBlock, Important: true}, // one part per month and one token
 			ch.Setting{Key: "min_insert_block_size_bytes", Value: oneBlock, Important: true}),
 	})
 	if err != nil {
@@ -221,32 +219,31 @@ func (r *Restore) insertBlocks(ctx context.Context, t DumpTable, token string, f
 	return more, nil
 }
 
-// Compare fails unless the table beside holds these rows, by their number and the
-// sum of their hashes.
+// Compare fails unless the staging table has these rows, by number and sum of hashes.
 func (r *Restore) Compare(ctx context.Context, t DumpTable, rows, digest uint64) error {
 	hash, err := r.rowDigest(ctx, stagingPrefix+t.Name, t.Columns)
 	if err != nil {
 		return err
 	}
 	var gotRows, gotDigest uint64
-	if err := r.row(ctx, "read back "+t.Name, fmt.Sprintf("SELECT count(), sum(%s) FROM %s", hash, r.staging(t.Name)), nil, &gotRows, &gotDigest); err != nil {
+	if err := r.row(ctx, "verify "+t.Name, fmt.Sprintf("SELECT count(), sum(%s) FROM %s", hash, r.staging(t.Name)), nil, &gotRows, &gotDigest); err != nil {
 		return err
 	}
 	if gotRows != rows || gotDigest != digest {
-		return fmt.Errorf("table %s was written with %d rows, and has %d rows when it is read back, or others: drop database %s and begin again", t.Name, rows, gotRows, r.name)
+		return fmt.Errorf("table %s of the backup has %d rows, but %d rows or other ones were restored: drop database %s and start over", t.Name, rows, gotRows, r.name)
 	}
 	return nil
 }
 
-// Publish puts the table in its place. It may be repeated.
+// Publish moves the table into place. It is idempotent.
 func (r *Restore) Publish(ctx context.Context, t DumpTable) error {
 	if err := r.replacePartitions(ctx, r.staging(t.Name), r.live(t)); err != nil {
-		return fmt.Errorf("put %s in its place: %w", t.Name, err)
+		return fmt.Errorf("move %s into place: %w", t.Name, err)
 	}
 	return nil
 }
 
-// Finish removes what the restore has needed. From here on ingesters work.
+// Finish removes the staging tables. From here on ingesters start.
 func (r *Restore) Finish(ctx context.Context, tables []DumpTable) error {
 	for _, t := range tables {
 		if err := r.exec(ctx, "DROP TABLE IF EXISTS "+r.staging(t.Name)+" SYNC"); err != nil {

@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// Retention is how long the rows of a table are kept after the day on which they were
-// stored: so many whole days.
+// Retention is the retention of a table in whole days after the day on which a row was stored.
 type Retention struct {
 	Table string
-	Days  int // 0 for ever
+	Days  int // 0: for ever
 }
 
-// Due is the last stored day that has expired by a time of ClickHouse's clock, such as
-// 2025-11-21; empty when none ever does.
+// Due is the last stored day that has expired at a time of ClickHouse's clock, such as 2025-11-21; empty if
+// none ever does.
 func (r Retention) Due(clock time.Time) string {
 	if r.Days == 0 {
 		return ""
@@ -24,27 +23,26 @@ func (r Retention) Due(clock time.Time) string {
 	return clock.UTC().AddDate(0, 0, -r.Days-1).Format(time.DateOnly)
 }
 
-// expiring are the tables whose rows say when they were stored, with the beginning of that
-// day: UTC, whatever zone the server is in. A row of an aggregate table is made of many
-// records that were stored at different times: to remove some of these would leave half
-// of a thing, such as an instance that never ended.
+// expiring are the tables whose rows have a stored time, with the start of that day in UTC, whatever the
+// server's zone. Rows of aggregate tables are made of records stored at different times: removing some would
+// leave partial objects, such as an instance that never ended.
 var expiring = []struct {
 	table, day string
-	whole      int // 1 when rows go with the whole part they are in, and nothing is rewritten
+	whole      int // 1: only whole parts expire, and nothing is rewritten
 }{
 	{"records", "toStartOfDay(stored_at)", 1},
 	{"counts_1m", "toDateTime(stored_day, 'UTC')", 1},
-	{"changes", "toStartOfDay(changed_at)", 0}, // few, and in one part for ever
+	{"changes", "toStartOfDay(changed_at)", 0}, // few, and always in one part
 }
 
-// leastDays is more than lanes keep what is stored, which verify compares with
-// the rows; mostDays is what a time of ClickHouse can be added to.
+// leastDays exceeds the lanes' history, which verify compares with the rows; mostDays is the limit of
+// ClickHouse's time arithmetic.
 const (
 	leastDays = 2
 	mostDays  = 10_000
 )
 
-// Retentions are those of the tables as they are now.
+// Retentions are the current retentions of the tables.
 func (db *DB) Retentions(ctx context.Context) ([]Retention, error) {
 	var all []Retention
 	for _, t := range expiring {
@@ -59,7 +57,7 @@ func (db *DB) Retentions(ctx context.Context) ([]Retention, error) {
 
 var intervalDays = regexp.MustCompile(`\bTTL .*toIntervalDay\((\d+)\)`)
 
-// days reads how long a table keeps its rows.
+// days reads the retention of a table.
 func (db *DB) days(ctx context.Context, table string) (int, error) {
 	var engine string
 	err := db.row(ctx, "read the retention of "+table, "SELECT engine_full FROM system.tables WHERE concat(database, '.', name) = ?", []any{db.local(table)}, &engine)
@@ -71,18 +69,18 @@ func (db *DB) days(ctx context.Context, table string) (int, error) {
 		return 0, nil
 	}
 	days, err := strconv.Atoi(m[1])
-	return days - 1, err // behind the stored day itself
+	return days - 1, err // after the stored day itself
 }
 
-// local is the table that holds the rows on each server.
+// local is the table with the rows on each server.
 func (db *DB) local(table string) string {
-	if table == "changes" { // on every server whole
+	if table == "changes" { // complete on every server
 		return db.name + "." + table
 	}
 	return db.plain().Table(table)
 }
 
-// table is the index of the table in expiring, -1 when its rows do not expire.
+// table is the index of the table in expiring, -1 if its rows do not expire.
 func (r Retention) table() int {
 	for i, t := range expiring {
 		if t.table == r.Table {
@@ -92,20 +90,19 @@ func (r Retention) table() int {
 	return -1
 }
 
-// Check says what is wrong with a retention that is to be set.
+// Check fails if a retention cannot be set.
 func (r Retention) Check() error {
 	switch {
 	case r.table() < 0:
-		return fmt.Errorf("%s has no retention: its rows do not say when they were stored", r.Table)
+		return fmt.Errorf("%s has no retention: its rows have no stored time", r.Table)
 	case r.Days != 0 && (r.Days < leastDays || r.Days > mostDays):
-		return fmt.Errorf("%s cannot keep rows for %d days: at least %d, since lanes and verify count on them so long, and at most %d", r.Table, r.Days, leastDays, mostDays)
+		return fmt.Errorf("the retention of %s cannot be %d days: at least %d, as lanes and verify need the rows, and at most %d", r.Table, r.Days, leastDays, mostDays)
 	}
 	return nil
 }
 
-// Retain sets how long rows of a table are kept. What expires by it is to be known before:
-// see Due. To set it rewrites nothing: of what is there only the column with the time is
-// read.
+// Retain sets the retention of a table. The expiry line must have moved before: see Due. It rewrites nothing
+// and reads only the time column.
 func (db *DB) Retain(ctx context.Context, r Retention) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -128,14 +125,12 @@ func (db *DB) Retain(ctx context.Context, r Retention) error {
 	return nil
 }
 
-// dueEarly is how long before its time a day counts as expired: the clocks of servers
-// differ, a question takes its time, and a longer retention is in force only when the
-// tables have it.
+// dueEarly is how much earlier a day counts as expired: clocks of servers differ, queries take time, and a
+// longer retention is in force only once the tables have it.
 const dueEarly = time.Hour
 
-// Due is the last stored day of which rows or counters may have expired by now, by
-// ClickHouse's clock and the retentions that the tables have; empty when none may. If
-// more is given, it is as if the tables had these retentions too.
+// Due is the last stored day whose rows or counters may have expired by now, by ClickHouse's clock and the
+// tables' retentions, and those of more; empty if none.
 func (db *DB) Due(ctx context.Context, more ...Retention) (day string, err error) {
 	clock, err := db.Clock(ctx)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// Marks returns how far days of sources reach, by flow.sources, and how many
-// rows of an incarnation of a lane that table has heard of.
+// Marks returns the progress of days of sources from flow.sources, and the number of rows of an incarnation
+// of a lane that fed that table.
 func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
 	ctx = db.shardwise(ctx)
 	marks := flow.Marks{Last: map[flow.SourceDay]int64{}}
@@ -36,9 +36,8 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []fl
 	for _, day := range days {
 		asked[day], sources[quote(day.Source)], dayNumbers[day.Day] = true, true, true
 	}
-	// Rather more days than were asked for than a list of triples, which takes
-	// long to read.
-	err = db.each(ctx, "read how far the sources reach", fmt.Sprintf(
+	// Rather more days than requested than a list of triples, which parses slowly.
+	err = db.each(ctx, "read the progress of the sources", fmt.Sprintf(
 		`SELECT source, partition_id, toInt64(toUInt16(day)), ifNull(max(last_position), 0), ifNull(toUnixTimestamp64Milli(max(last_ts)), 0)
 		FROM %s.sources WHERE source IN (%s) AND day IN (%s) GROUP BY source, partition_id, day`,
 		db.name, strings.Join(slices.Sorted(maps.Keys(sources)), ", "), strings.Join(dates(dayNumbers), ", ")),
@@ -59,8 +58,8 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []fl
 	return marks, err
 }
 
-// StaleSourceDays compares flow.sources with the stored rows of an incarnation of
-// a lane, all of them, and returns some days that reach less far there.
+// StaleSourceDays compares flow.sources with all stored rows of an incarnation of a lane, and returns some
+// days on which flow.sources is behind.
 func (db *DB) StaleSourceDays(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -85,16 +84,14 @@ func (db *DB) StaleSourceDays(ctx context.Context, lane int, incarnation uint64)
 	return all, err
 }
 
-// scanTime bounds a question that reads all of flow.records, which is asked only when
-// something is wrong, and a migration that copies a table.
+// scanTime bounds a query that reads all of flow.records, which is needed only after an error, and a
+// migration that copies a table.
 const scanTime = 10 * time.Minute
 
-// Last returns the last message of an incarnation of a lane that has a row in
-// flow.records, 0 when there is none. A table that was truncated, or restored
-// from a backup, does not reach as far as the checkpoint of the lane. It reads
-// the days of that message only, as flow.sources names them, unless it is not
-// there. Incarnation 0 is the greatest one in flow.sources, which then says how
-// far that reaches.
+// Last returns the last message of an incarnation of a lane with a row in flow.records, 0 if none. A table
+// that was truncated or restored ends before the checkpoint of the lane. It reads only the days of that
+// message, from flow.sources, unless it is missing. Incarnation 0 means the greatest one in flow.sources,
+// and the progress of that table.
 func (db *DB) Last(ctx context.Context, lane int, incarnation uint64) (of, seq uint64, err error) {
 	if incarnation > 0 {
 		seq, err = db.lastRow(ctx, lane, incarnation)
@@ -113,13 +110,12 @@ func (db *DB) Last(ctx context.Context, lane int, incarnation uint64) (of, seq u
 	return of, seq, err
 }
 
-// Incarnations returns those of a lane above a time, ms since 1970, that have rows in
-// flow.records, oldest first, each with the first message that has one. It reads two
-// columns of the whole table.
+// Incarnations returns the incarnations of a lane above a time, ms since 1970, with rows in flow.records,
+// oldest first, each with its first such message. It reads two columns of the whole table.
 func (db *DB) Incarnations(ctx context.Context, lane int, above uint64) ([]flow.Incarnation, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	first := map[uint64]uint64{} // shards answer each by itself
+	first := map[uint64]uint64{} // each shard answers by itself
 	err := db.eachUntil(ctx, "list the incarnations of the lane", fmt.Sprintf(
 		"SELECT incarnation, min(stream_seq) FROM %s.records WHERE lane = ? AND incarnation > ? GROUP BY incarnation", db.name), []any{lane, above},
 		func(rows driver.Rows) error {
@@ -137,7 +133,7 @@ func (db *DB) Incarnations(ctx context.Context, lane int, above uint64) ([]flow.
 	return all, err
 }
 
-// lastRow is Last of a known incarnation.
+// lastRow is Last of a given incarnation.
 func (db *DB) lastRow(ctx context.Context, lane int, incarnation uint64) (uint64, error) {
 	ctx = db.shardwise(ctx)
 	args := []any{lane, incarnation}
@@ -164,7 +160,7 @@ func (db *DB) lastRow(ctx context.Context, lane int, incarnation uint64) (uint64
 	if err != nil || found == expected {
 		return found, err
 	}
-	// The rows of that message may all be forgotten.
+	// All rows of that message may be forgotten.
 	forgotten, err := db.greatest(ctx, "find the last forgotten message", fmt.Sprintf(
 		"SELECT max(stream_seq) FROM %s.forgotten WHERE lane = ? AND incarnation = ?", db.name), args...)
 	if err != nil || forgotten == expected {
@@ -178,7 +174,7 @@ func (db *DB) lastRow(ctx context.Context, lane int, incarnation uint64) (uint64
 	return found, err
 }
 
-// greatest asks for a number that may differ from shard to shard, and takes the greatest.
+// greatest returns the greatest number of all shards.
 func (db *DB) greatest(ctx context.Context, doing, query string, args ...any) (most uint64, err error) {
 	err = db.each(ctx, doing, query, args, greater(&most))
 	return most, err
@@ -193,11 +189,9 @@ func greater(most *uint64) func(driver.Rows) error {
 	}
 }
 
-// Visible returns how many rows of the block are in the table, those of its StoredAt if it
-// has one, and how many parts the table has got since a time of its own clock, unless that
-// is zero: rather too many than too few.
-// It reads the days of these rows only, and counts those of the same incarnation
-// of the lane only.
+// Visible returns how many rows of the block are in the table, only those of its StoredAt if it has one, and
+// how many parts the table got since a time of its own clock, unless zero: rather too many than too few. It
+// reads only the days of these rows, and counts only those of their incarnation.
 func (db *DB) Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error) {
 	if !since.IsZero() {
 		parts, err = db.partsSince(ctx, since)
@@ -219,16 +213,14 @@ func (db *DB) Visible(ctx context.Context, b record.Block, since time.Time) (row
 	return rows, parts, err
 }
 
-// Clock returns ClickHouse's clock.
 func (db *DB) Clock(ctx context.Context) (time.Time, error) {
 	var ms int64
 	err := db.row(ctx, "read the clock of ClickHouse", "SELECT toUnixTimestamp64Milli(now64(3))", nil, &ms)
 	return time.UnixMilli(ms), err
 }
 
-// ofBlock finds the rows of a block. Nothing else of it is between the first and
-// the last of them in the stream, but rows of other months perhaps, which are not
-// counted.
+// ofBlock selects the rows of a block. Between its first and last row the stream has only rows of the block,
+// and rows of other months, which are not counted.
 func ofBlock(b record.Block) conditions {
 	c, first, last := b.Columns, b.From, b.From
 	before := func(i, j int) bool {
@@ -251,14 +243,13 @@ func ofBlock(b record.Block) conditions {
 	return where
 }
 
-// partsSince is how many parts flow.records has got since a time. A part names
-// the first and the last of the inserts that it was merged from, so the parts that
-// are older tell where the count was: at least at the highest number that one of
-// them has. The targets of our materialized views get as many parts, or fewer.
+// partsSince counts the parts that flow.records got since a time. The name of a part has the numbers of its
+// first and last insert, so the older parts give the start: the highest number among them, or more. Targets
+// of our materialized views get as many parts, or fewer.
 func (db *DB) partsSince(ctx context.Context, then time.Time) (uint64, error) {
 	d := db.plain()
-	// A single server numbers the inserts of a table, a replicated table those
-	// of each partition.
+	// A single server numbers the inserts of a table, a replicated table those of each
+	// partition.
 	numbered, parts := "'all'", "system.parts"
 	if d.Replicated() {
 		numbered = "partition_id"
@@ -278,10 +269,10 @@ func (db *DB) partsSince(ctx context.Context, then time.Time) (uint64, error) {
 	return n, err
 }
 
-// clockSkew is how far the clocks of the servers of ClickHouse may differ.
+// clockSkew bounds the clock differences of ClickHouse's servers.
 const clockSkew = time.Minute
 
-// traced tells ClickHouse, which has spans of its own, the span of ctx.
+// traced passes the span of ctx to ClickHouse, for its own spans.
 func traced(ctx context.Context) context.Context {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsValid() {
@@ -290,11 +281,10 @@ func traced(ctx context.Context) context.Context {
 	return clickhouse.Context(ctx, clickhouse.WithSpan(span))
 }
 
-// Refold feeds the aggregate tables with the rows of the block once more, as far
-// as they are in the table: it is not known which of the materialized views have
-// received them. An aggregate of minima, maxima and sets may receive a row twice.
-// flow.sources counts rows too, and receives only what it lacks; counters are
-// left alone. On a cluster each shard does so by itself, as its views do.
+// Refold feeds the aggregate tables again with the stored rows of the block: it is unknown which materialized
+// views received them. Aggregates of minima, maxima, and sets tolerate a row twice. flow.sources also counts
+// rows and receives only what it lacks; counters are left alone. On a cluster each shard does so by itself, as
+// its views do.
 func (db *DB) Refold(ctx context.Context, b record.Block) error {
 	if b.From == b.To {
 		return nil
@@ -312,13 +302,13 @@ func (db *DB) Refold(ctx context.Context, b record.Block) error {
 			continue
 		}
 		if err := db.refold(ctx, view, records, source, int(b.Columns.Lane[b.From]), b.Columns.Incarnation[b.From]); err != nil {
-			return storeError("tell "+view.targets+" again", err)
+			return storeError("feed "+view.targets+" again", err)
 		}
 	}
 	return nil
 }
 
-// refold inserts what a view makes of source instead of its table.
+// refold inserts the result of a view over source instead of its table.
 func (db *DB) refold(ctx context.Context, view *table, records, source string, lane int, incarnation uint64) error {
 	var query string
 	var columns []string
@@ -327,7 +317,7 @@ func (db *DB) refold(ctx context.Context, view *table, records, source string, l
 		"SELECT as_select FROM system.tables WHERE database = ? AND name = ?":          &query,
 		"SELECT groupArray(name) FROM system.columns WHERE database = ? AND table = ?": &columns,
 	} {
-		if err := db.row(ctx, "read a view", question, []any{db.name, short}, dest); err != nil {
+		if err := db.row(ctx, "read a materialized view", question, []any{db.name, short}, dest); err != nil {
 			return err
 		}
 	}
@@ -354,17 +344,17 @@ func (db *DB) refold(ctx context.Context, view *table, records, source string, l
 	return db.onShards(ctx, db.cfg.QueryTimeout, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM (%s)%s", view.targets, list, list, query, heard))
 }
 
-// aggregate finds the aggregate functions of a table.
+// aggregate matches the aggregate functions of a table.
 var aggregate = regexp.MustCompile(`AggregateFunction\((\w+)`)
 
-// idempotent are the aggregate functions that may hear a thing twice.
+// idempotent are the aggregate functions that tolerate a value twice.
 var idempotent = []string{
 	"min", "max", "any", "anyLast", "any_respect_nulls", "argMin", "argMax", "groupUniqArray", "groupUniqArrayArray",
 	"groupBitAnd", "groupBitOr", "minMap", "maxMap", "uniq", "uniqExact", "uniqCombined",
 }
 
-// isFold says whether rows of a table that are inserted twice change nothing. So it
-// does of flow.sources, which counts rows too: refold leaves out what it has heard.
+// isFold tells whether repeated rows change nothing in a table. That includes flow.sources, which also counts
+// rows: refold leaves out those that it has.
 func isFold(t *table) bool {
 	if t == nil || !strings.HasSuffix(t.engine, "AggregatingMergeTree") {
 		return false

@@ -9,19 +9,17 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 )
 
-// Block is a block of rows of any table, as FORMAT Native prints it: read
-// from an answer or a file, and written to a file or an insert. Columns keep their
-// memory from block to block. The last ones may be for the reader alone: written are
-// those before.
+// Block is a block of any table in FORMAT Native: read from a result or file, written to a file or
+// insert. Columns keep their memory between blocks. Trailing columns may be for the reader only.
 type Block struct {
 	names   []string
 	columns []column
 
-	Rows int // of the block
+	Rows int // in the block
 }
 
-// column is a column under the very name of its type, SimpleAggregateFunction
-// included, which the column itself does not know.
+// column is a column under its declared type, SimpleAggregateFunction included, which the column itself
+// does not carry.
 type column struct {
 	proto.Column
 	typ proto.ColumnType
@@ -29,7 +27,7 @@ type column struct {
 
 func (c column) Type() proto.ColumnType { return c.typ }
 
-// Prepare, EncodeState and DecodeState hand on what the interface hides.
+// Prepare, EncodeState and DecodeState forward the methods hidden by the interface.
 func (c column) Prepare() error {
 	if p, ok := c.Column.(proto.Preparable); ok {
 		return p.Prepare()
@@ -50,8 +48,7 @@ func (c column) DecodeState(r *proto.Reader) error {
 	return nil
 }
 
-// newColumn makes a column of a type. A dictionary of texts stays as it comes:
-// it is never looked into.
+// newColumn makes a column of a type. LowCardinality(String) stays raw, since it is never inspected.
 func newColumn(typ string) (column, error) {
 	plain := typ
 	if inner, ok := strings.CutPrefix(typ, "SimpleAggregateFunction("); ok {
@@ -68,19 +65,18 @@ func newColumn(typ string) (column, error) {
 	return column{auto.Data, proto.ColumnType(typ)}, nil
 }
 
-// Readable fails when a Block cannot have a column of a type.
+// Readable fails if a Block cannot have a column of a type.
 func Readable(typ string) error {
 	_, err := newColumn(typ)
 	return err
 }
 
-// Width is how many columns the block has.
+// Width is the number of columns.
 func (n *Block) Width() int { return len(n.columns) }
 
-// Column is one of its columns.
 func (n *Block) Column(i int) proto.Column { return n.columns[i].Column }
 
-// DecodeResult reads the columns of a block, whose size was read before.
+// DecodeResult reads the columns of a block, whose size was already read.
 func (n *Block) DecodeResult(r *proto.Reader, version int, b proto.Block) error {
 	first := len(n.columns) == 0
 	if !first && b.Columns != len(n.columns) {
@@ -126,7 +122,7 @@ func (n *Block) DecodeResult(r *proto.Reader, version int, b proto.Block) error 
 	return nil
 }
 
-// readFrom reads the next block of a file; io.EOF when there is none.
+// readFrom reads the next block of a file; io.EOF at the end.
 func (n *Block) readFrom(r *proto.Reader) error {
 	columns, err := r.Int()
 	if errors.Is(err, io.EOF) {
@@ -141,7 +137,7 @@ func (n *Block) readFrom(r *proto.Reader) error {
 	}
 	const most = 1 << 24
 	if columns <= 0 || columns > most || rows <= 0 || rows > most {
-		return fmt.Errorf("a block of %d columns and %d rows is not believed", columns, rows)
+		return fmt.Errorf("implausible block size: %d columns, %d rows", columns, rows)
 	}
 	if err := n.DecodeResult(r, 0, proto.Block{Columns: columns, Rows: rows}); err != nil {
 		return fmt.Errorf("in the middle of a block: %w", err)
@@ -149,7 +145,7 @@ func (n *Block) readFrom(r *proto.Reader) error {
 	return nil
 }
 
-// AppendTo writes the first columns as FORMAT Native prints them.
+// AppendTo appends the first columns in FORMAT Native.
 func (n *Block) AppendTo(b *proto.Buffer, columns int) error {
 	b.PutInt(columns)
 	b.PutInt(n.Rows)
@@ -165,7 +161,7 @@ func (n *Block) AppendTo(b *proto.Buffer, columns int) error {
 	return nil
 }
 
-// Input is the block as an insert takes it.
+// Input is the block as input of an insert.
 func (n *Block) Input() proto.Input {
 	var all proto.Input
 	for i, c := range n.columns {
@@ -174,19 +170,18 @@ func (n *Block) Input() proto.Input {
 	return all
 }
 
-// File reads a file of blocks, one after the other.
+// File reads a file of blocks.
 type File struct {
 	in *proto.Reader
 
-	Block Block  // that was read last
+	Block Block  // read last
 	Rows  uint64 // of all blocks so far
-	Err   error  // why there is none any more, nil at the end of the file
+	Err   error  // why reading ended; nil at the end of the file
 }
 
-// NewFile reads from the beginning of a file.
 func NewFile(from io.Reader) *File { return &File{in: proto.NewReader(from)} }
 
-// Next reads the next block, and says whether there is one.
+// Next reads the next block, and tells whether there is one.
 func (f *File) Next() bool {
 	err := f.Block.readFrom(f.in)
 	if err == nil {
@@ -194,13 +189,13 @@ func (f *File) Next() bool {
 		return true
 	}
 	f.Block.Rows = 0
-	if err != io.EOF { // the very one: an end in the middle of a block is another
+	if err != io.EOF { // not wrapped: an end within a block is another error
 		f.Err = err
 	}
 	return false
 }
 
-// Count reads a file of blocks to its end, and counts the rows.
+// Count counts the rows of a file of blocks.
 func Count(from io.Reader) (rows uint64, err error) {
 	f := NewFile(from)
 	for f.Next() {

@@ -10,11 +10,10 @@ import (
 	"sluice/pkg/record"
 )
 
-// digested is a column as text, by ClickHouse and by us: the same bytes, so
-// that a row can be compared with the record it was made of without being
-// fetched.
+// digested is a column as text, equal in ClickHouse and here, so that a stored row can be compared with
+// its record without being fetched.
 type digested struct {
-	record.Column     // of no rows: its name and its type
+	record.Column     // without rows: name and type
 	index         int // of record.Columns.All
 }
 
@@ -27,12 +26,11 @@ var columns = func() (all []digested) {
 }()
 
 var (
-	// place says where a row belongs and whose it is: enough to tell that a record
-	// is there. Nothing of it may change with the version of a binary that reads
-	// what another has stored.
+	// place identifies a row and its source: enough to tell that a record is stored. It must
+	// not change with the version of the binary, which may read rows that another stored.
 	place = named("source", "partition_id", "position", "own_id", "identity", "incarnation", "stream_seq", "stream_idx", "received_at")
 
-	// whole is every column of a row but its lane, and when it was stored.
+	// whole is every column of a row except its lane and stored_at.
 	whole = except(columns, named("lane"))
 )
 
@@ -51,7 +49,7 @@ func except(all, some []digested) []digested {
 	})
 }
 
-// sql is the text that ClickHouse makes of the column.
+// sql is the SQL expression of the text.
 func (d digested) sql() string {
 	switch d.Data.(type) {
 	case *record.LowCardinality, *record.StringColumn:
@@ -65,7 +63,7 @@ func (d digested) sql() string {
 	return "toString(" + d.Name + ")"
 }
 
-// text appends what we make of a row of the column, whose rows are in data.
+// text appends the text of a row of data.
 func (d digested) text(b []byte, data any, row int) []byte {
 	switch data := data.(type) {
 	case *record.LowCardinality:
@@ -86,11 +84,11 @@ func (d digested) text(b []byte, data any, row int) []byte {
 	case *[]uint64:
 		return strconv.AppendUint(b, (*data)[row], 10)
 	}
-	panic("column " + d.Name + " is of no type that is compared") // a mistake in the program
+	panic("column " + d.Name + " has an unsupported type") // a bug
 }
 
-// Content is every column that a record has by itself, wherever it is stored; nothing of
-// it is NULL, which is never IN anything.
+// Content is every column that belongs to the record itself, not to its place; none is NULL, which is
+// never IN anything.
 var Content = func() string {
 	key := []string{"value_type", "bpmn_process_id", "process_instance_key", "ts", "source", "partition_id", "position", "own_id", "identity"}
 	var rest []string
@@ -100,8 +98,7 @@ var Content = func() string {
 	return strings.Join(key, ", ") + ", cityHash64(" + strings.Join(rest, ", ") + ")"
 }()
 
-// Said is the text of everything that a record says, in no order: all its columns but
-// those that say where it came in, without the member sequence.
+// Said is the text of all columns of a record, except its place, without the member sequence.
 var Said = func() string {
 	texts := []string{"ifNull(toString(position + source_record_offset), '')"}
 	for _, c := range except(columns, named("source", "identity", "source_record_offset", "lane", "incarnation", "stream_seq", "stream_idx", "received_at")) {
@@ -114,17 +111,16 @@ var Said = func() string {
 	return "concat(" + strings.Join(texts, ", ' ', ") + ")"
 }()
 
-// between stands between two texts, so that none can pass for another by
-// giving its end away.
+// between separates two texts, so that different pairs give different hashes.
 const between = '\x1f'
 
-// Digest hashes rows. Deep is every column, otherwise it is whose it is, its
-// identity, the place in the stream, and when it was received. Not for concurrent use.
+// Digest hashes rows. Deep covers every column, otherwise source, identity, place, and receive time. Not
+// for concurrent use.
 type Digest struct {
 	Deep bool
 	buf  []byte
 
-	of  *record.Columns // whose columns all are
+	of  *record.Columns // owner of the columns
 	all []record.Column
 }
 
@@ -135,7 +131,7 @@ func (d *Digest) columns() []digested {
 	return place
 }
 
-// Row is the digest of a row that is to be stored.
+// Row is the digest of a row before it is stored.
 func (d *Digest) Row(c *record.Columns, row int) uint64 { return d.hash(d.columns(), c, row) }
 
 func (d *Digest) hash(columns []digested, c *record.Columns, row int) uint64 {
@@ -152,7 +148,7 @@ func (d *Digest) hash(columns []digested, c *record.Columns, row int) uint64 {
 	return xxh3.Hash(d.buf)
 }
 
-// SQL is the same for a row that is stored.
+// SQL is the SQL expression of the same for a stored row.
 func (d *Digest) SQL() string {
 	columns := d.columns()
 	texts := make([]string, len(columns))
