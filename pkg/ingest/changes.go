@@ -12,34 +12,33 @@ import (
 	"sluice/pkg/flow"
 )
 
-// What has come while other changes were applied is applied with one step of the
-// position: at most so many changes, or bytes. A few more are read ahead.
+// Changes that arrive while others are applied share one step of the checkpoint, up to these numbers of changes
+// and bytes. A few more are read ahead.
 const (
 	changesAtOnce = 256
 	changesBytes  = 1 << 20
 	changesAhead  = 16
 )
 
-// changes is the loop that applies changes of users and dataset fields, in the
-// process that holds lane 0. Its position is its own: it waits neither for the
-// records of the lane nor for the warehouse, and they do not wait for it.
+// changes is the loop that applies changes of users and dataset fields, in the owner of lane 0. Its checkpoint is its
+// own: it waits neither for the lane's records nor for the warehouse, and they do not wait for it.
 //
-//  1. read what has come.
-//  2. look at the position: after a reset, or a takeover, it is another one.
+//  1. read what has arrived.
+//  2. check the checkpoint: after a reset or a takeover it has changed.
 //  3. apply, in order. A crash here applies some of it again, which changes nothing.
-//  4. move the position, by compare-and-swap.
+//  4. move the checkpoint, by compare-and-swap.
 //
-// A loop that stood still, and whose lane has another owner by now, may apply
-// once more what the other has applied: every entry knows the last change in it.
+// A loop that was paused, and whose lane has another owner, may apply changes again: every entry records its last
+// change.
 type changes struct {
 	health
 	deps  Deps
-	owned bool // the checkpoint has named us its owner
+	owned bool // this process has owned the checkpoint
 
 	applied, dead prometheus.Counter
 }
 
-// changesName is what the loop is called in errors, logs and heartbeats.
+// changesName is the name of the loop in errors, logs and heartbeats.
 const changesName = "applying changes"
 
 func (i *Ingester) newChanges() *changes {
@@ -50,8 +49,8 @@ func (i *Ingester) newChanges() *changes {
 	}
 }
 
-// run applies changes until ctx ends, then returns nil; or until another process
-// has taken them, then returns flow.ErrNotOwner.
+// run applies changes until ctx ends, then returns nil; or until another process has taken them, then returns
+// flow.ErrNotOwner.
 func (c *changes) run(ctx context.Context) error {
 	beat, end := c.cfg.Heartbeat(c.loop)
 	defer end()
@@ -73,7 +72,7 @@ func (c *changes) run(ctx context.Context) error {
 		}
 		c.beat()
 		pause := heldTick
-		if errors.Is(err, flow.ErrNotOwner) { // the position says which owner has moved it
+		if errors.Is(err, flow.ErrNotOwner) { // the checkpoint names the owner that moved it
 			pause = 0
 		} else if !errors.Is(err, errHeld) {
 			pause = c.failed(err)
@@ -86,8 +85,7 @@ func (c *changes) run(ctx context.Context) error {
 	return nil
 }
 
-// take reads the position and makes it ours, as that of a lane; what an operator
-// has reset has no owner.
+// take reads the checkpoint and becomes its owner, like lane.take; a reset one has no owner.
 func (c *changes) take(ctx context.Context) (p flow.LaneState, lost bool, err error) {
 	p, err = c.deps.ChangeStates.Read(ctx, 0)
 	if err != nil {
@@ -108,16 +106,16 @@ func (c *changes) take(ctx context.Context) (p flow.LaneState, lost bool, err er
 	return p, false, nil
 }
 
-// session applies changes from the position on until something fails or ctx ends;
-// without a position it makes one.
+// session applies changes from the checkpoint on until something fails or ctx ends; without a checkpoint it writes the
+// first.
 func (c *changes) session(ctx context.Context, p flow.LaneState) error {
 	reader, err := c.deps.Lanes.OpenChanges(ctx, p.Done+1)
 	if err != nil {
-		return fmt.Errorf("open the changes behind message %d: %w", p.Done, err)
+		return fmt.Errorf("open the changes after message %d: %w", p.Done, err)
 	}
 	defer reader.Close()
 	if p.StreamID != "" && p.StreamID != reader.StreamID() {
-		return halt("the stream was recreated: changes up to message %d were applied from %s, now there is %s; sluice lanes reset says where lane 0 goes on, and its changes with it", p.Done, p.StreamID, reader.StreamID())
+		return halt("the stream was recreated: changes up to message %d were applied from %s, now there is %s; set the resume point of lane 0 and its changes with sluice lanes reset", p.Done, p.StreamID, reader.StreamID())
 	}
 	if p.Incarnation() == 0 {
 		return c.begin(ctx, p, reader)
@@ -141,20 +139,18 @@ func (c *changes) session(ctx context.Context, p flow.LaneState) error {
 	return g.Wait()
 }
 
-// begin makes the first checkpoint: before the first message, in the incarnations of the
-// lane. When the lane has none of its first message yet, or a change of a later incarnation
-// was applied, as before the bucket of lane states was set back, it is one of their own,
-// above all of these: an entry of the state store takes no change of an earlier incarnation.
-// What was applied before is applied again: within the same incarnation that changes
-// nothing, and in another one it ends in the same.
+// begin writes the first checkpoint: before the first message, in the incarnations of the lane. If the lane has none of its
+// first message, or a change of a later incarnation was applied, as before the bucket of lane states was set back, it uses an
+// incarnation of its own, above all of these: an entry of the state store accepts no change of an earlier incarnation.
+// Earlier changes are applied again: within the same incarnation that changes nothing, in another one the result is the same.
 func (c *changes) begin(ctx context.Context, p flow.LaneState, reader Reader) error {
 	lane, err := c.deps.States.Read(ctx, 0)
 	if err != nil {
-		return fmt.Errorf("look where lane 0 stands: %w", err)
+		return fmt.Errorf("read the lane state of lane 0: %w", err)
 	}
 	last, err := c.deps.Changes.Incarnation(ctx)
 	if err != nil {
-		return fmt.Errorf("look for changes of earlier incarnations of lane 0: %w", err)
+		return fmt.Errorf("read earlier incarnations of applied changes: %w", err)
 	}
 	p.StreamID = reader.StreamID()
 	if lane.IncarnationOf(1) > 0 && lane.Incarnation() >= last && lane.StreamID == p.StreamID {
@@ -163,13 +159,13 @@ func (c *changes) begin(ctx context.Context, p flow.LaneState, reader Reader) er
 		p = p.WithIncarnation(max(uint64(c.cfg.Now().UnixMilli()), uint64(max(0, reader.Created().UnixMilli()))+1, last+1), p.Done+1)
 	}
 	if p, err = c.deps.ChangeStates.CompareAndSwap(ctx, 0, p); err != nil {
-		return fmt.Errorf("begin the changes: %w", err)
+		return fmt.Errorf("write the first checkpoint of the changes: %w", err)
 	}
-	c.log.Info("changes begin", "incarnation", p.Incarnation(), "done", p.Done)
+	c.log.Info("first checkpoint of the changes", "incarnation", p.Incarnation(), "done", p.Done)
 	return nil
 }
 
-// apply applies what arrives.
+// apply applies arriving changes.
 func (c *changes) apply(ctx context.Context, p flow.LaneState, arrived <-chan flow.Entry) error {
 	idle := time.NewTicker(idleTick)
 	defer idle.Stop()
@@ -199,8 +195,7 @@ func (c *changes) apply(ctx context.Context, p flow.LaneState, arrived <-chan fl
 	}
 }
 
-// gather returns the changes of an entry and of those that have arrived behind
-// it, and the last of these entries.
+// gather returns the changes of an entry and of those that have arrived after it, and the last of these entries.
 func gather(e flow.Entry, arrived <-chan flow.Entry) (batch []flow.Message, last flow.Entry) {
 	for size := 0; ; {
 		batch, last = append(batch, e.Messages...), e
@@ -215,8 +210,7 @@ func gather(e flow.Entry, arrived <-chan flow.Entry) (batch []flow.Message, last
 	}
 }
 
-// step applies a batch and moves the position behind it. It finishes what it has
-// begun for a while after ctx has ended.
+// step applies a batch and moves the checkpoint past it. It may finish for a while after ctx has ended.
 func (c *changes) step(ctx context.Context, p, next flow.LaneState, batch []flow.Message) (flow.LaneState, error) {
 	ctx, cancel := draining(ctx, c.cfg.DrainTime)
 	defer cancel()
@@ -234,8 +228,7 @@ func (c *changes) step(ctx context.Context, p, next flow.LaneState, batch []flow
 	return next, nil
 }
 
-// unmoved fails with flow.ErrNotOwner when the position is not as it was
-// written last.
+// unmoved fails with flow.ErrNotOwner if the checkpoint is not as last written.
 func (c *changes) unmoved(ctx context.Context, p flow.LaneState) error {
 	now, err := c.deps.ChangeStates.Read(ctx, 0)
 	if err != nil {
@@ -247,9 +240,9 @@ func (c *changes) unmoved(ctx context.Context, p flow.LaneState) error {
 	return nil
 }
 
-// applyAll applies changes; one that can never be applied is set aside.
+// applyAll applies changes; one that can never be applied is dead-lettered.
 func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
-	c.beat() // a run of those that are set aside may be long
+	c.beat() // there may be many dead letters
 	err := c.deps.Changes.Apply(ctx, batch)
 	var refused *flow.StoreError
 	switch {
@@ -271,9 +264,9 @@ func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
 
 func (c *changes) setAside(ctx context.Context, d flow.Dead) error {
 	if err := c.deps.DeadLetters.SetAside(ctx, d); err != nil {
-		return fmt.Errorf("set aside the change of message %d: %w", d.Message.Seq, err)
+		return fmt.Errorf("dead-letter the change of message %d: %w", d.Message.Seq, err)
 	}
 	c.dead.Inc()
-	c.log.WarnContext(ctx, "set aside a change that cannot be applied", "seq", d.Message.Seq, "code", d.Code, "reason", d.Reason)
+	c.log.WarnContext(ctx, "dead-lettered a change", "seq", d.Message.Seq, "code", d.Code, "reason", d.Reason)
 	return nil
 }

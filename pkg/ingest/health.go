@@ -12,33 +12,32 @@ import (
 	"sluice/pkg/flow"
 )
 
-// health is how a loop fares: what failed last, how often in a row, and what that
-// means for the next try.
+// health is the state of a loop: its last failure, consecutive failures, and the pause before the next attempt.
 type health struct {
-	loop  string // its name: lane 3, or applying changes
+	loop  string // lane 3, or applying changes
 	cfg   Config
 	log   *slog.Logger
-	gauge prometheus.Gauge // of its state
-	beat  func()           // says that the loop turns
+	gauge prometheus.Gauge // of the state
+	beat  func()           // the heartbeat
 
 	mu       sync.Mutex
-	cut      time.Time // since when the warehouse cannot be reached; zero while it can
+	cut      time.Time // since when the warehouse is unreachable; zero: reachable
 	state    state
-	failures int   // in a row
-	unknowns int   // of those, in a row, of no known class
-	failure  error // the last one; nil when all is well
+	failures int   // consecutive
+	unknowns int   // consecutive, of unknown class
+	failure  error // the last one; nil: none
 }
 
-// state is what a loop does.
+// state is the state of a loop.
 type state int
 
 const (
 	running  state = iota
-	retrying       // something fails that should pass
-	isHalted       // an operator has to fix something
+	retrying       // a temporary failure
+	isHalted       // needs an operator
 )
 
-// haltError is what only an operator can fix.
+// haltError is a failure that only an operator can fix.
 type haltError struct{ err error }
 
 func (e *haltError) Error() string { return e.err.Error() }
@@ -46,7 +45,7 @@ func (e *haltError) Unwrap() error { return e.err }
 
 func halt(format string, args ...any) error { return &haltError{fmt.Errorf(format, args...)} }
 
-// failed decides what a failure means, and returns how long to wait.
+// failed classifies a failure, and returns the pause before the next attempt.
 func (h *health) failed(err error) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,7 +55,7 @@ func (h *health) failed(err error) time.Duration {
 	var fix *haltError
 	var store *flow.StoreError
 	stop := errors.As(err, &fix) || errors.Is(err, flow.ErrGap) ||
-		errors.Is(err, flow.ErrFull) // no room for a dead letter: only an operator makes some
+		errors.Is(err, flow.ErrFull) // no space for a dead letter: only an operator frees some
 	isStore := errors.As(err, &store)
 	if !isStore || !store.Unreached {
 		h.cut = time.Time{}
@@ -85,14 +84,14 @@ func (h *health) failed(err error) time.Duration {
 	return pause
 }
 
-// isCutOff says that the warehouse could not be reached for long.
+// isCutOff tells whether the warehouse was unreachable for long.
 func (h *health) isCutOff() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.cut.IsZero() && time.Since(h.cut) >= h.cfg.GiveUp
 }
 
-// recovered says that something went through, or that nothing is left to do.
+// recovered resets the failures after a success, or when idle.
 func (h *health) recovered() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,10 +107,10 @@ func (h *health) set(s state) {
 	h.gauge.Set(float64(s))
 }
 
-// breakerAfter is how many failures in a row make a loop not ready.
+// breakerAfter is the number of consecutive failures that make a loop not ready.
 const breakerAfter = 5
 
-// err is what keeps the loop from its work, nil when nothing does.
+// err is the error that blocks the loop, or nil.
 func (h *health) err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +123,7 @@ func (h *health) err() error {
 	return nil
 }
 
-// jitter keeps processes that failed together from retrying together.
+// jitter spreads the retries of processes that failed together.
 func (h *health) jitter(d time.Duration) time.Duration {
 	return d/2 + time.Duration(h.cfg.Random()%uint64(d/2+1))
 }

@@ -16,7 +16,7 @@ import (
 	"sluice/pkg/ingest/dedup"
 )
 
-// Ingester works on the lanes this process holds.
+// Ingester ingests the lanes this process holds.
 type Ingester struct {
 	cfg     Config
 	deps    Deps
@@ -24,12 +24,12 @@ type Ingester struct {
 	metrics *metrics
 
 	mu      sync.Mutex
-	lanes   map[int]*lane // those that are worked on now
-	changes *changes      // nil unless lane 0 is
+	lanes   map[int]*lane // held lanes
+	changes *changes      // nil unless lane 0 is held
 	count   atomic.Int32  // of lanes
 }
 
-// New prepares an Ingester; Run does the work.
+// New makes an Ingester; Run starts it.
 func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) *Ingester {
 	return &Ingester{
 		cfg: cfg.withDefaults(), deps: deps, log: log,
@@ -37,10 +37,9 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) *In
 	}
 }
 
-// Run works until ctx is done. It then finishes the inserts in flight, for as
-// long as Config.DrainTime, and returns nil.
+// Run works until ctx is done. It then finishes the inserts in flight, within Config.DrainTime, and returns nil.
 func (i *Ingester) Run(ctx context.Context) error {
-	if i.cfg.Owner == "" { // a lane without an owner would pass for ours
+	if i.cfg.Owner == "" { // a lane without owner would count as ours
 		return errors.New("ingest: Config.Owner is empty: set a unique name per process")
 	}
 	err := i.deps.Leases.Run(ctx, i.work)
@@ -50,9 +49,8 @@ func (i *Ingester) Run(ctx context.Context) error {
 	return err
 }
 
-// work works on one lane until ctx is done or another process has the lane. With
-// lane 0 come the changes of users and dataset fields: neither loop waits for the
-// other, and what ends one ends both.
+// work works on one lane until ctx is done or another process has the lane. Lane 0 includes the loop of changes:
+// neither waits for the other, and both end together.
 func (i *Ingester) work(ctx context.Context, number int) error {
 	m := i.metrics.lane(number)
 	l := &lane{
@@ -92,8 +90,7 @@ func (i *Ingester) work(ctx context.Context, number int) error {
 	return g.Wait()
 }
 
-// Check returns nil when every lane this process holds can be worked on, and its
-// changes, and otherwise what keeps which from it.
+// Check fails if a lane this process holds, or its changes, cannot make progress.
 func (i *Ingester) Check(context.Context) error {
 	i.mu.Lock()
 	lanes := make([]*lane, 0, len(i.lanes))

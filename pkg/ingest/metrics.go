@@ -12,8 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// metrics are those of all lanes. A lane that is given up keeps its counters
-// and loses its gauges: they are another process's now.
+// metrics are those of all lanes. A released lane keeps its counters and loses its gauges, which another process now has.
 type metrics struct {
 	messages, rows, deduplicated, forgotten, void, blocks, bytes, dead *prometheus.CounterVec
 	lookups, lookedUp, reread                                          *prometheus.CounterVec
@@ -30,31 +29,31 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	reg = prometheus.WrapRegistererWithPrefix("sluice_ingest_", reg)
 	auto, byLane := promauto.With(reg), []string{"lane"}
 	m := &metrics{
-		messages:     auto.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Messages read from the lane, those read again after a failure included."}, byLane),
+		messages:     auto.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Messages read from the lane, including those read again after a failure."}, byLane),
 		rows:         auto.NewCounterVec(prometheus.CounterOpts{Name: "rows_total", Help: "Records stored in ClickHouse."}, byLane),
-		deduplicated: auto.NewCounterVec(prometheus.CounterOpts{Name: "deduplicated_records_total", Help: "Records that were known already and not stored again."}, byLane),
-		lookups:      auto.NewCounterVec(prometheus.CounterOpts{Name: "lookups_total", Help: "Deduplication lookups in ClickHouse: at most one for each block, none while records are new and come about in order."}, byLane),
-		lookedUp:     auto.NewCounterVec(prometheus.CounterOpts{Name: "lookup_records_total", Help: "Records that were looked up in ClickHouse."}, byLane),
-		forgotten:    auto.NewCounterVec(prometheus.CounterOpts{Name: "forgotten_records_total", Help: "Records that were not stored because their process instance was forgotten."}, byLane),
-		void:         auto.NewCounterVec(prometheus.CounterOpts{Name: "void_records_total", Help: "Records of entries that came too late to count: their api was stopped for minutes in the middle of sending them, and has not answered OK."}, byLane),
-		reread:       auto.NewCounterVec(prometheus.CounterOpts{Name: "reread_messages_total", Help: "Messages that were read again because a request may be repeated."}, byLane),
-		window:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "deduplication_window_seconds", Help: "How far back, in stream time, a request is known whose records have no identity of their own. Below the configured window memory has run out."}, byLane),
-		blocks:       auto.NewCounterVec(prometheus.CounterOpts{Name: "blocks_total", Help: "Blocks completed. Each makes one part or more in ClickHouse."}, byLane),
-		bytes:        auto.NewCounterVec(prometheus.CounterOpts{Name: "bytes_total", Help: "Memory that the completed blocks took as columns, in bytes."}, byLane),
-		dead:         auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records and messages dead-lettered, those dead-lettered again after a failure included."}, byLane),
+		deduplicated: auto.NewCounterVec(prometheus.CounterOpts{Name: "deduplicated_records_total", Help: "Deduplicated records."}, byLane),
+		lookups:      auto.NewCounterVec(prometheus.CounterOpts{Name: "lookups_total", Help: "Deduplication lookups in ClickHouse: at most one per block, none while records are new and roughly in order."}, byLane),
+		lookedUp:     auto.NewCounterVec(prometheus.CounterOpts{Name: "lookup_records_total", Help: "Records looked up in ClickHouse."}, byLane),
+		forgotten:    auto.NewCounterVec(prometheus.CounterOpts{Name: "forgotten_records_total", Help: "Records not stored because their process instance was forgotten."}, byLane),
+		void:         auto.NewCounterVec(prometheus.CounterOpts{Name: "void_records_total", Help: "Records of void entries, which came too late: their api was paused for minutes while sending them, and has not answered OK."}, byLane),
+		reread:       auto.NewCounterVec(prometheus.CounterOpts{Name: "reread_messages_total", Help: "Messages read again because a request may be repeated."}, byLane),
+		window:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "deduplication_window_seconds", Help: "Deduplication window, in stream time, of requests whose records have no deduplication key. Below the configured window memory is exhausted."}, byLane),
+		blocks:       auto.NewCounterVec(prometheus.CounterOpts{Name: "blocks_total", Help: "Completed blocks. Each creates one or more parts in ClickHouse."}, byLane),
+		bytes:        auto.NewCounterVec(prometheus.CounterOpts{Name: "bytes_total", Help: "Memory of completed blocks as columns, in bytes."}, byLane),
+		dead:         auto.NewCounterVec(prometheus.CounterOpts{Name: "dead_letters_total", Help: "Records and messages dead-lettered, including those dead-lettered again after a failure."}, byLane),
 		changes: auto.NewCounter(prometheus.CounterOpts{
-			Name: "changes_total", Help: "Changes of users and dataset fields applied, those applied again after a failure included."}),
+			Name: "changes_total", Help: "Changes of users and dataset fields applied, including those applied again after a failure."}),
 		changesState: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "changes_state", Help: "What applying changes of users and dataset fields does where lane 0 is held: 0 works, 1 tries again after a failure, 2 is halted until an operator fixes the cause."}),
+			Name: "changes_state", Help: "State of applying changes of users and dataset fields, in the owner of lane 0: 0 working, 1 retrying after a failure, 2 halted until an operator fixes the cause."}),
 		checkpoint: auto.NewGaugeVec(prometheus.GaugeOpts{Name: "checkpoint_sequence", Help: "Stream sequence up to which every message of the lane is stored or dead-lettered."}, byLane),
-		state:      auto.NewGaugeVec(prometheus.GaugeOpts{Name: "state", Help: "What the lane does: 0 works, 1 tries again after a failure, 2 is halted until an operator fixes the cause."}, byLane),
-		missing:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "table_missing_messages", Help: "Sequence gap between the last stored message and the table's last. Above 0 the table has lost records."}, byLane),
+		state:      auto.NewGaugeVec(prometheus.GaugeOpts{Name: "state", Help: "State of the lane: 0 working, 1 retrying after a failure, 2 halted until an operator fixes the cause."}, byLane),
+		missing:    auto.NewGaugeVec(prometheus.GaugeOpts{Name: "table_missing_messages", Help: "Sequence gap between the last stored message and the table's last. Above 0 the table is missing records."}, byLane),
 
-		insertSeconds: auto.NewHistogram(prometheus.HistogramOpts{Name: "insert_seconds", Help: "How long a successful insert of the pieces of a block took.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 15)}),
+		insertSeconds: auto.NewHistogram(prometheus.HistogramOpts{Name: "insert_seconds", Help: "Duration of successful inserts of the pieces of a block.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 15)}),
 		blockRows:     auto.NewHistogram(prometheus.HistogramOpts{Name: "block_rows", Help: "Records per completed block.", Buckets: prometheus.ExponentialBuckets(1, 4, 10)}),
 		blockBytes:    auto.NewHistogram(prometheus.HistogramOpts{Name: "block_bytes", Help: "Memory of a completed block as columns, in bytes.", Buckets: prometheus.ExponentialBuckets(1<<10, 4, 10)}),
 		freshness: newWeighted("freshness_seconds",
-			"From when the api took a record in until it could be queried; every record counts once.",
+			"Time from the api's receipt of a record until it was queryable; every record counts once.",
 			[]float64{0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 5, 10, 30, 60, 300, 1800, 7200}),
 		lag: newLag(),
 	}
@@ -62,7 +61,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// laneMetrics are those of one lane.
+// laneMetrics are the metrics of one lane.
 type laneMetrics struct {
 	messages, rows, deduplicated, forgotten, void, blocks, bytes, dead prometheus.Counter
 	lookups, lookedUp, reread                                          prometheus.Counter
@@ -96,7 +95,7 @@ func (m *metrics) forget(number int) {
 	m.lag.forget(n)
 }
 
-// observe counts a block that is complete.
+// observe counts a completed block.
 func (m *laneMetrics) observe(b *block) {
 	now := time.Now()
 	for _, a := range b.arrivals {
@@ -112,8 +111,8 @@ func (m *laneMetrics) observe(b *block) {
 	m.blockBytes.Observe(float64(b.bytes()))
 }
 
-// lag tells at every scrape how old the oldest message is that was read and is
-// not stored yet. Messages are read in order, so none that waits is older.
+// lag is the age, at every scrape, of the oldest message that was read and is not stored yet. Messages are read in order, so none in
+// the backlog is older.
 type lag struct {
 	desc *prometheus.Desc
 
@@ -124,13 +123,13 @@ type lag struct {
 // laneLag is the lag of one lane.
 type laneLag struct {
 	mu     sync.Mutex
-	blocks []time.Time // when the first message of each unfinished block was received, oldest first
+	blocks []time.Time // receive time of the first message of each unfinished block, oldest first
 }
 
 func newLag() *lag {
 	return &lag{
 		desc: prometheus.NewDesc("lag_seconds",
-			"Age of the oldest message of the lane that is not stored yet, 0 when there is none.", []string{"lane"}, nil),
+			"Age of the oldest message of the lane that is not stored yet, 0 if none.", []string{"lane"}, nil),
 		lanes: map[string]*laneLag{},
 	}
 }
@@ -148,22 +147,21 @@ func (l *lag) forget(n string) {
 	delete(l.lanes, n)
 }
 
-// begin says that a block was begun whose first message was received then.
+// begin adds a block whose first message was received then.
 func (l *laneLag) begin(received time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.blocks = append(l.blocks, received)
 }
 
-// end says that the oldest block is complete.
+// end removes the oldest block, which is complete.
 func (l *laneLag) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.blocks = l.blocks[1:]
 }
 
-// again says that reading begins again at the oldest block, which stands for
-// all that wait until it was read.
+// again restarts reading at the oldest block, which stands for the whole backlog until it was read.
 func (l *laneLag) again() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,10 +177,8 @@ func (l *laneLag) seconds() float64 {
 	return max(0, time.Since(l.blocks[0]).Seconds())
 }
 
-// Describe implements prometheus.Collector.
 func (l *lag) Describe(ch chan<- *prometheus.Desc) { ch <- l.desc }
 
-// Collect implements prometheus.Collector.
 func (l *lag) Collect(ch chan<- prometheus.Metric) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,8 +187,7 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// inserted counts how long an insert took, with its trace as an example when that is
-// kept.
+// inserted observes the duration of an insert, with its trace as exemplar if sampled.
 func (m *laneMetrics) inserted(ctx context.Context, took time.Duration) {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsSampled() {
 		m.insertSeconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), example(sc))
@@ -201,29 +196,29 @@ func (m *laneMetrics) inserted(ctx context.Context, took time.Duration) {
 	m.insertSeconds.Observe(took.Seconds())
 }
 
-// example names a span beside a figure.
+// example is the exemplar labels of a span.
 func example(sc trace.SpanContext) prometheus.Labels {
 	return prometheus.Labels{"trace_id": sc.TraceID().String(), "span_id": sc.SpanID().String()}
 }
 
-// weighted is a histogram in which one observation may stand for many, so that
-// every record counts at the cost of one observation per message.
+// weighted is a histogram in which one observation can count many times, so that every record counts at the cost of one observation
+// per message.
 type weighted struct {
 	desc   *prometheus.Desc
 	bounds []float64 // upper bounds of the buckets, ascending
 
 	mu     sync.Mutex
-	counts []uint64 // per bucket, and beyond the last
+	counts []uint64 // per bucket, and above the last
 	sum    float64
 
-	examples []prometheus.Exemplar // per bucket the latest, the zero value where there is none; nil until there is one
+	examples []prometheus.Exemplar // per bucket the latest, or zero; nil: none yet
 }
 
 func newWeighted(name, help string, bounds []float64) *weighted {
 	return &weighted{desc: prometheus.NewDesc(name, help, nil, nil), bounds: bounds, counts: make([]uint64, len(bounds)+1)}
 }
 
-// observe counts v so many times.
+// observe counts v this many times.
 func (w *weighted) observe(v float64, times int) {
 	i, _ := slices.BinarySearch(w.bounds, v)
 	w.mu.Lock()
@@ -232,7 +227,7 @@ func (w *weighted) observe(v float64, times int) {
 	w.sum += v * float64(times)
 }
 
-// example names where a value comes from that is counted.
+// example sets the exemplar of a counted value.
 func (w *weighted) example(v float64, at time.Time, labels prometheus.Labels) {
 	i, _ := slices.BinarySearch(w.bounds, v)
 	w.mu.Lock()
@@ -243,10 +238,8 @@ func (w *weighted) example(v float64, at time.Time, labels prometheus.Labels) {
 	w.examples[i] = prometheus.Exemplar{Value: v, Labels: labels, Timestamp: at}
 }
 
-// Describe implements prometheus.Collector.
 func (w *weighted) Describe(ch chan<- *prometheus.Desc) { ch <- w.desc }
 
-// Collect implements prometheus.Collector.
 func (w *weighted) Collect(ch chan<- prometheus.Metric) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

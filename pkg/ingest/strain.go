@@ -6,26 +6,26 @@ import (
 	"sluice/pkg/flow"
 )
 
-// strain is what ClickHouse has borne of late, as this process has seen it.
+// strain is the recent resource failures of ClickHouse, as seen by this process.
 type strain struct {
-	heavy      int       // inserts of the first open piece that took too much memory or time, since it was cut last
-	slow       int       // inserts of the block that took too much time
-	rows       int       // the rows of a piece that was cut for that; 0 when none was
-	unanswered bool      // an insert of the block, by this process or another, may arrive yet
+	heavy      int       // inserts of the first open piece over a memory or time limit, since its last cut
+	slow       int       // inserts of the block over the time limit
+	rows       int       // rows of a piece after such a cut; 0: none
+	unanswered bool      // an insert of the block, by any process, may still arrive
 	rejected   int       // rows rejected since one was stored
-	single     time.Time // until when pieces are inserted one after the other
+	single     time.Time // until when pieces are inserted sequentially
 }
 
 const (
-	// heavyTries is how often a piece is inserted again that took too much, before
-	// it is cut: ClickHouse may be busy for a moment.
+	// heavyTries is how often a piece over a limit is inserted again before it is cut:
+	// ClickHouse may be busy for a moment.
 	heavyTries = 3
 
-	// maxInsertTimes bounds an attempt, as so many times the first one.
+	// maxInsertTimes bounds the timeout, as a multiple of the first.
 	maxInsertTimes = 10
 
-	// togetherAgain is how long pieces are inserted one after the other when several
-	// at once have failed.
+	// togetherAgain is how long pieces are inserted sequentially after concurrent inserts
+	// failed.
 	togetherAgain = time.Minute
 )
 
@@ -39,11 +39,10 @@ func (t *strain) note(failed *flow.StoreError) {
 	}
 }
 
-// isTooHeavy says that a piece is to be cut.
+// isTooHeavy tells whether to cut the piece.
 func (t *strain) isTooHeavy() bool { return t.heavy >= heavyTries }
 
-// timeout is how long an insert may take: after one that took too long twice as
-// long.
+// timeout is the timeout of an insert: doubled after each one that exceeded it.
 func (t *strain) timeout(first time.Duration) time.Duration {
 	return first * time.Duration(min(maxInsertTimes, 1<<min(t.slow, maxInsertTimes)))
 }

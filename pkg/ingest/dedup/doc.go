@@ -1,44 +1,32 @@
-// Package dedup tells what of a lane was there before: records that are stored
-// already, requests that came before, and entries that came too late to count.
-// It does no input or output of its own.
+// Package dedup decides what of a lane is deduplicated or void: stored records, repeated requests, and entries that came too
+// late. It does no I/O.
 //
-// # Records that are resent
+// # Resent records
 //
-// Engines send at least once. A record is known by its source and its partition
-// and position, or by its source, id and content; package record says which, and
-// two rows are compared member by member before one is dropped (same.go).
+// Engines deliver at least once. A record is identified by its source, partition, and position, or by its source, id, and
+// content (package record), and two rows are compared member by member before one is dropped (same.go).
 //
-// What is known is decided when the block before is stored (records.go), by one
-// lookup in the warehouse at most, about the records that may be stored already.
-// Most are new, and known to be without a question (stored.go):
+// A block is decided after the block before is stored (records.go), by at most one lookup in the warehouse for the records that
+// may be stored. Most are new, which needs no lookup (stored.go):
 //
-//   - By position: every position of a source, partition and day that is stored
-//     is held in memory, or is not above the floor of that day. So one that is
-//     above the floor and not held is new. The floor is what flow.sources says
-//     when the day is first met; then this lane has stored nothing of it that
-//     flow.sources has not heard of, and from then on what it stores is held.
-//   - By content: the same with the timestamp in the place of the position, and a
-//     filter of hashes in the place of what is held. Records of the same content
-//     have the same timestamp. When the filter lets go of hashes, the floor is
-//     raised over their timestamps.
+//   - By position: every stored position of a source, partition, and day is in memory, or not above the floor of that day. So
+//     a position above the floor that is not in memory is new. The floor is the mark in flow.sources when the day is first
+//     used; by then flow.sources has all that this lane has stored of it, and later positions are added.
+//   - By content: likewise, with timestamps instead of positions and a filter of hashes instead of positions in memory.
+//     Records of equal content have equal timestamps. When the filter drops hashes, the floor is raised above their
+//     timestamps.
 //
-// No other lane stores records of the same source and partition, or of the same
-// source and id: a source moves between lanes behind a move marker, which is a message
-// in each of its old lanes; what a lane knows of the source is forgotten there,
-// and the source has new lanes only once all of these are stored. What lands behind the
-// marker and was routed by an older list is void: the lane learns nothing by it.
+// No other lane stores records of the same source and partition, or of the same source and id: a source moves between lanes
+// with a move marker in each old lane. At the marker the lane forgets the source, and the new lanes are used only once all
+// markers are stored. Requests after the marker that were routed by an older list are void and add nothing.
 //
-// Why it may be decided so: all blocks before are stored and complete, so the
-// warehouse tells the truth about them; and if another process has changed that
-// since, it has changed the lane state, so that the claim fails and nothing of the
-// decision is used. Why a crash may forget what is known: it is filled from
-// the warehouse again, with higher floors, which costs lookups, never
-// correctness. So a session begins with nothing.
+// The decision is correct since all earlier blocks are stored and complete; if another process has taken the lane, the claim
+// fails and the decision is discarded. After a crash the index is refilled from the warehouse with higher floors, which costs
+// lookups, never correctness. So a session starts empty.
 //
-// # Requests that are resent
+// # Resent requests
 //
-// Records that have no identity of their own are known by their request and their
-// place in it, within a window of stream time (requests.go, window.go). Where a
-// request stands is remembered in a few bytes; that it is the same one is seen by
-// reading its message again. After a crash the window is filled from the log.
+// Records without a deduplication key are identified by their request and their index in it, within a window of stream time
+// (requests.go, window.go). A request is kept as a fingerprint and its place; reading its message again confirms a match.
+// After a crash the window is refilled from the log.
 package dedup

@@ -10,56 +10,48 @@ import (
 	"sluice/pkg/record"
 )
 
-// Tables is what is stored, as far as it takes to decide.
+// Tables looks up stored records.
 type Tables interface {
-	// Marks returns how far these days reach. Everything that was stored before the
-	// call, by any ingester, is in it.
+	// Marks returns the progress of these days. It includes everything stored before the call, by any ingester.
 	Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks, error)
 
-	// Known calls found for every stored row that may be the same record as one of
-	// these rows, and perhaps for more.
+	// Known calls found for every stored row that may be the same record as one of these rows, and perhaps for more.
 	Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error
 }
 
-// RecordIndex knows as much of the stored records of a lane as it takes to tell nearly
-// every new one without a question. Not for concurrent use.
+// RecordIndex is an index of a lane's stored records that recognises nearly every new one without a lookup. Not for concurrent
+// use.
 type RecordIndex struct {
 	stored *storedSet
-	days   []*dayIndex // of the rows of a block; kept for its memory
-	late   []int       // rows whose day was not heard of before; kept for its memory
-	ask    []int       // rows of a block that may be stored already; kept for its memory
+	days   []*dayIndex // of the rows of a block; reused
+	late   []int       // rows whose day is not in the index; reused
+	ask    []int       // rows of a block to look up; reused
 }
 
-// NewRecordIndex knows nothing, and will take so many bytes at most.
+// NewRecordIndex returns an empty index of at most this many bytes.
 func NewRecordIndex(bytes int) *RecordIndex { return &RecordIndex{stored: newStoredSet(bytes)} }
 
-// ForgetAll keeps the memory and nothing else: the records that are stored are not
-// the same any more, or were stored by others.
+// ForgetAll empties the index, keeping its memory: stored records have changed, or others have stored some.
 func (r *RecordIndex) ForgetAll() {
 	r.stored.forgetAll()
 	clear(r.days)
 }
 
-// Forget drops what is known of a source: its records may have been stored by
-// another lane.
+// Forget drops a source from the index: another lane may store its records.
 func (r *RecordIndex) Forget(source string) { r.stored.forget(source) }
 
-// maxDays bounds how many days of sources are learned for one block. Records of
-// more are asked for one by one: only a client that makes partitions up sends
-// such a block.
+// maxDays bounds the days of sources added for one block. Records of more days are looked up one by one: only a client with
+// invented partitions sends such a block.
 const maxDays = 2000
 
-// Decide says which rows of the next block are repeated: known already, by what is
-// stored or by a row before them in the same block. It takes so many bytes at most
-// for what it remembers.
+// Decide returns the deduplicated rows of the next block: stored already, or equal to an earlier row of the block. The index takes
+// at most this many bytes.
 //
-// All blocks before this one are stored, so the tables tell the truth about them,
-// and no other process changes the lane: if another has taken it, the claim that
-// follows fails, and with it what was decided here.
+// All earlier blocks are stored, so the tables are current, and no other process changes the lane: if another has taken it, the
+// claim that follows fails, and the decision is discarded.
 //
-// A record that is known by its place may be stored when it is a dead letter that was
-// replayed, and when its message is at most unread: the last one of which it is not
-// known whether it was stored before the lane was reset.
+// A record identified by place may be stored if it is a replayed dead letter, or if its message is at most unread: the last one
+// that may have been stored before the lane was reset.
 func (r *RecordIndex) Decide(ctx context.Context, c *record.Columns, unread uint64, bytes int, tables Tables) ([]flow.Run, error) {
 	r.stored.begin(bytes)
 	if err := r.meet(ctx, c, tables); err != nil {
@@ -71,24 +63,23 @@ func (r *RecordIndex) Decide(ctx context.Context, c *record.Columns, unread uint
 	}
 	same := NewSame(c)
 	if err := tables.Known(ctx, c, ask, same.Stored); err != nil {
-		return nil, fmt.Errorf("look for %d records that may be stored already: %w", len(ask), err)
+		return nil, fmt.Errorf("look up %d records: %w", len(ask), err)
 	}
 	return same.repeated(ask), nil
 }
 
-// recent is how many days a block looks for before it looks into the map of all.
-// Records of a few partitions follow each other in any order.
+// recent is the number of days cached per block in front of the map of all. Records of a few partitions are interleaved.
 const recent = 16
 
-// recentDay is a day of a source and partition that was met lately.
+// recentDay is a recently used day of a source and partition.
 type recentDay struct {
-	source    int // its key in the block
+	source    int // its dictionary key in the block
 	partition int64
 	from, to  int64     // of the timestamps of the day
-	mark      *dayIndex // nil when it is not known yet
+	mark      *dayIndex // nil: not in the index
 }
 
-// meet finds the day of every row, and learns those that were not heard of.
+// meet finds the day of every row, and adds missing ones to the index.
 func (r *RecordIndex) meet(ctx context.Context, c *record.Columns, tables Tables) error {
 	marks := slices.Grow(r.days[:0], c.Rows())[:c.Rows()]
 	r.days = marks
@@ -114,9 +105,7 @@ func (r *RecordIndex) meet(ctx context.Context, c *record.Columns, tables Tables
 	return nil
 }
 
-// findDays fills in what is known of the day of each row. It returns the days
-// that were not heard of, and their rows. Records that are known by their place are
-// left out.
+// findDays finds the indexed day of each row. It returns the missing days and their rows. Records identified by place are skipped.
 func (r *RecordIndex) findDays(c *record.Columns, marks []*dayIndex) (unknown []flow.SourceDay, late []int) {
 	late = r.late[:0]
 	var cache [recent]recentDay
@@ -156,7 +145,7 @@ func (r *RecordIndex) findDays(c *record.Columns, marks []*dayIndex) (unknown []
 
 const dayMilliseconds = 24 * 60 * 60 * 1000
 
-// dayOf is the day that a row belongs to.
+// dayOf is the day of a row.
 func dayOf(c *record.Columns, row int) flow.SourceDay {
 	day := flow.SourceDay{Source: string(c.Source.Value(row)), Day: flow.Day(c.TS[row])}
 	if c.Kind[row] == flow.ByPosition {
@@ -165,8 +154,7 @@ func dayOf(c *record.Columns, row int) flow.SourceDay {
 	return day
 }
 
-// doubtful adds the rows to what is known, and returns those that may be stored
-// already.
+// doubtful adds the rows to the index, and returns those that may be stored already.
 func (r *RecordIndex) doubtful(c *record.Columns, unread uint64) []int {
 	ask := r.ask[:0]
 	for row, mark := range r.days {
@@ -175,7 +163,7 @@ func (r *RecordIndex) doubtful(c *record.Columns, unread uint64) []int {
 			if c.StreamSeq[row] <= unread || c.IsReplayed(row) {
 				ask = append(ask, row)
 			}
-		case mark == nil: // there are too many days
+		case mark == nil: // too many days
 			ask = append(ask, row)
 		case kind == flow.ByPosition:
 			if r.stored.position(mark, c.Position[row]) {
@@ -191,7 +179,7 @@ func (r *RecordIndex) doubtful(c *record.Columns, unread uint64) []int {
 	return ask
 }
 
-// Merge merges two lists of runs, which are in order and have no row in common.
+// Merge merges two lists of runs, which are sorted and disjoint.
 func Merge(a, b []flow.Run) []flow.Run {
 	if len(a) == 0 || len(b) == 0 {
 		return append(a, b...)

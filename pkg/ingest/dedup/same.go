@@ -5,8 +5,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// Same finds records that are the same, member by member: for a block, and for
-// verify and rebuild, which look at the tables afterwards.
+// Same finds equal records, member by member: within a block, and for verify and rebuild, which look at the tables afterwards.
 type Same struct {
 	c     *record.Columns
 	names map[string]uint32 // of sources, types and intents
@@ -17,17 +16,16 @@ type Same struct {
 	places    map[byPlace]struct{}
 }
 
-// byPlace is what two records that are known by their place agree in.
+// byPlace identifies records by place.
 type byPlace struct{ source, place string }
 
-// byPosition is what two records that are known by their position agree in.
+// byPosition identifies records by position.
 type byPosition struct {
 	source, recordType, valueType, intent uint32
 	partition, position, ts, key          int64
 }
 
-// withIDs says which ids the records of a byPosition have. One without an id
-// of its own is the same as any of them.
+// withIDs is the ids of the records of a byPosition. A record without an id of its own equals any of them.
 type withIDs struct{ any, none bool }
 
 type positionAndID struct {
@@ -35,18 +33,16 @@ type positionAndID struct {
 	id string
 }
 
-// byContent is what two records that are known by their content agree in. The
-// hash is of all they say, but among the records of a large source two may have
-// the same one: what has a column of its own is compared as it is.
+// byContent identifies records by content. Hashes of a large source may collide, so members with columns are compared too.
 type byContent struct {
 	byPosition
-	id   string // empty where it follows from partition and position
+	id   string // empty if derived from partition and position
 	hash contentHash
 }
 
 type contentHash [flow.ContentBytes]byte
 
-// NewSame compares rows of c.
+// NewSame returns a Same for rows of c.
 func NewSame(c *record.Columns) *Same {
 	return &Same{
 		c: c, names: map[string]uint32{},
@@ -65,7 +61,7 @@ func (s *Same) Stored(k *flow.Identity) {
 		s.addPosition(about, k.OwnID)
 	case flow.ContentBytes:
 		s.contents[byContent{about, k.OwnID, contentHash([]byte(k.Content))}] = struct{}{}
-	default: // a place is longer
+	default: // a place, which is longer
 		s.places[byPlace{k.Source, k.Content}] = struct{}{}
 	}
 }
@@ -79,7 +75,7 @@ func (s *Same) name(text string) uint32 {
 	return n
 }
 
-// symbol is name of the value of a row.
+// symbol is the number of a row's value.
 func (s *Same) symbol(column *record.LowCardinality, row int) uint32 {
 	value := column.Value(row)
 	if n, ok := s.names[string(value)]; ok {
@@ -99,7 +95,7 @@ func (s *Same) addPosition(k byPosition, id string) {
 	s.positions[k] = ids
 }
 
-// Add adds a row of c, and says whether the same record was there.
+// Add adds a row of c, and tells whether an equal record was there.
 func (s *Same) Add(row int) (there bool) {
 	c := s.c
 	if c.Kind[row] == flow.ByPlace {
@@ -129,11 +125,10 @@ func (s *Same) Add(row int) (there bool) {
 	return false
 }
 
-// repeated returns the rows of ask that are the same as a stored row, or as a
-// row before them that is not dropped.
+// repeated returns the rows of ask that equal a stored row, or an earlier row that is not dropped.
 func (s *Same) repeated(ask []int) (runs []flow.Run) {
-	// A row that is not asked for is new. It matters only when one that is
-	// asked for comes after it with the same position or content.
+	// Rows outside ask are new. They matter only if a later row of ask has the same position or
+	// content.
 	type place struct {
 		source    int
 		partition int64
@@ -150,13 +145,13 @@ func (s *Same) repeated(ask []int) (runs []flow.Run) {
 			places[place{c.Source.Key(row), c.PartitionID[row], c.Position[row]}] = true
 		}
 	}
-	for row := 0; len(ask) > 0; row++ { // what comes after the last question does not matter
+	for row := 0; len(ask) > 0; row++ { // rows after the last of ask do not matter
 		asked := ask[0] == row
 		switch {
 		case asked:
 			ask = ask[1:]
 		case c.Kind[row] == flow.ByPlace:
-			continue // at its own place, where no other is
+			continue // at its own, unique place
 		case c.Kind[row] == flow.ByContent:
 			if !contents[contentHash(c.Identity.Value(row))] {
 				continue

@@ -10,56 +10,51 @@ import (
 	"sluice/pkg/flow"
 )
 
-// storedSet is what a session knows of the records that are stored: enough to tell
-// nearly every new record without a question to the warehouse.
+// storedSet is the index of a session: enough to recognise nearly every new record without a lookup.
 //
-// It may name a record that is not stored, which costs a question. It never
-// leaves one out: a stored record is held here, one by one, or lies at or below
-// the floor of its day, which is that of its source and partition. The floor of
-// a day that was not heard of before is what flow.sources says; from then on
-// every record that this lane stores is added, and no other lane stores any of
-// the day: a source moves between lanes only behind a fence, where it is
-// forgotten here. To save memory the floor is raised, or the day is forgotten,
-// and asked for again.
+// It may report an unstored record as perhaps stored, which costs a lookup. It never misses a stored one: it is in memory, or at or
+// below the floor of its day of source and partition. The floor of a new day is the mark in flow.sources; later every record that
+// this lane stores is added, and no other lane stores any of the day: a source moves between lanes only with a move marker, at which
+// it is forgotten here. To bound memory the floor is raised, or the day is dropped and read again.
 //
 // Not for concurrent use.
 type storedSet struct {
-	limit int // bytes for positions; the filter has as much again
+	limit int // bytes for positions, and as many for the filter
 	days  map[flow.SourceDay]*dayIndex
-	turn  uint64 // counts blocks, to tell which days were used last
+	turn  uint64 // counts blocks, for least-recently-used eviction of days
 
 	chunks [][]page // memory of the pages of all days
-	pages  int      // given out of chunks, those in free included
-	free   []int32  // pages to be used again
+	pages  int      // allocated from chunks, free ones included
+	free   []int32  // pages for reuse
 
 	contents filter
 }
 
-// dayIndex is what is known of a day.
+// dayIndex is the index of a day.
 type dayIndex struct {
-	floor int64  // of positions, or of timestamps in ms for partition 0: what is at or below it is not held here
-	used  uint64 // the turn of storedSet in which it was used last
+	floor int64  // of positions, or for partition 0 of timestamps in ms: records at or below it are not in memory
+	used  uint64 // turn of the last use
 
 	// Positions above the floor, in pages.
 	held     map[int64]int32 // by number of the page
-	lastPage int64           // the page used last, and where it is
-	last     int32           // -1 when there is none
+	lastPage int64           // the page used last, and its index
+	last     int32           // -1: none
 
-	// Contents: the latest timestamp among those that the generations of the
-	// filter hold, the current one first.
+	// Contents: the latest timestamps in the generations of the filter, the current one
+	// first.
 	newest     [2]int64
 	generation uint64
-	salt       uint64 // keeps equal contents of two sources apart
+	salt       uint64 // separates equal contents of two sources
 }
 
-// A page is a bit for each of so many positions.
+// pageBits is the number of positions of a page, one bit each.
 const pageBits = 512
 
 type page [pageBits / 64]uint64
 
 const (
 	pagesPerChunk = 1024
-	pageBytes     = pageBits/8 + 32 // with its entry in a map
+	pageBytes     = pageBits/8 + 32 // with its map entry
 	dayBytes      = 320
 	noFloor       = -1 << 63
 )
@@ -70,20 +65,20 @@ func newStoredSet(limit int) *storedSet {
 	return k
 }
 
-// begin begins a block, with so many bytes to use.
+// begin starts a block, with a limit in bytes.
 func (k *storedSet) begin(limit int) {
 	k.turn++
 	k.limit, k.contents.limit = limit/2, limit/2
 }
 
-// forgetAll keeps the memory and nothing else.
+// forgetAll empties the set, keeping its memory.
 func (k *storedSet) forgetAll() {
 	clear(k.days)
 	k.pages, k.free = 0, k.free[:0]
 	k.contents.reset()
 }
 
-// forget drops what is known of a source.
+// forget drops a source.
 func (k *storedSet) forget(source string) {
 	for s, m := range k.days {
 		if s.Source == source {
@@ -97,12 +92,12 @@ func (k *storedSet) bytes() int {
 	return (k.pages-len(k.free))*pageBytes + len(k.days)*dayBytes
 }
 
-// held is all the memory this keeps.
+// memory is all allocated memory.
 func (k *storedSet) memory() int {
 	return len(k.chunks)*pagesPerChunk*pageBytes + len(k.days)*dayBytes + k.contents.bytes()
 }
 
-// find returns what is known of a day, nil when it was not heard of.
+// find returns the index of a day, or nil.
 func (k *storedSet) find(s flow.SourceDay) *dayIndex {
 	m := k.days[s]
 	if m != nil {
@@ -111,7 +106,7 @@ func (k *storedSet) find(s flow.SourceDay) *dayIndex {
 	return m
 }
 
-// learn begins a day with the floor that the warehouse says.
+// learn adds a day with the floor from the warehouse.
 func (k *storedSet) learn(s flow.SourceDay, floor int64) *dayIndex {
 	m := &dayIndex{
 		floor: floor, used: k.turn, last: -1,
@@ -124,8 +119,7 @@ func (k *storedSet) learn(s flow.SourceDay, floor int64) *dayIndex {
 	return m
 }
 
-// position adds a position to its flow.SourceDay, and says whether it may be stored
-// already.
+// position adds a position to its day, and tells whether it may be stored already.
 func (k *storedSet) position(m *dayIndex, p int64) (ask bool) {
 	if p <= m.floor {
 		return true
@@ -134,7 +128,7 @@ func (k *storedSet) position(m *dayIndex, p int64) (ask bool) {
 		at, ok := m.held[n]
 		if !ok {
 			if at = k.newPage(m, n); p <= m.floor {
-				return true // the floor was raised to make room
+				return true // the floor was raised to free memory
 			}
 		}
 		m.lastPage, m.last = n, at
@@ -148,7 +142,7 @@ func (k *storedSet) position(m *dayIndex, p int64) (ask bool) {
 	return false
 }
 
-// newPage makes page n of a day.
+// newPage adds page n to a day.
 func (k *storedSet) newPage(m *dayIndex, n int64) int32 {
 	if k.bytes()+pageBytes > k.limit {
 		k.shrink()
@@ -170,10 +164,8 @@ func (k *storedSet) newPage(m *dayIndex, n int64) int32 {
 	return at
 }
 
-// shrink makes room: it forgets the days that were not used for longest, and
-// when those of this turn alone are too much, it raises the floors of the
-// largest. A day keeps its highest positions: that is where new records are.
-// One absurd position takes one page, and is the last to go.
+// shrink frees memory: it drops the least recently used days, and if those of this turn exceed the limit, raises the floors of the
+// largest. A day keeps its highest positions, where new records are. One absurd position takes one page, dropped last.
 func (k *storedSet) shrink() {
 	enough := k.limit * 3 / 4
 	all := slices.SortedFunc(maps.Keys(k.days), func(a, b flow.SourceDay) int { return cmp.Compare(k.days[a].used, k.days[b].used) })
@@ -189,7 +181,7 @@ func (k *storedSet) shrink() {
 			}
 		}
 		if largest == nil || len(largest.held) == 0 {
-			return // nothing but days: the caller bounds their number
+			return // only days: the caller bounds their number
 		}
 		k.raise(largest)
 	}
@@ -214,21 +206,19 @@ func (k *storedSet) drop(s flow.SourceDay, m *dayIndex) {
 	delete(k.days, s)
 }
 
-// content adds what a record says, by its hash, and says whether it may be
-// stored already. A stored record of the same content has the same timestamp,
+// content adds a content hash, and tells whether it may be stored already. A stored record of equal content has the same timestamp,
 // so it is in the filter or not above the floor.
 func (k *storedSet) content(m *dayIndex, ts int64, hash uint64) (ask bool) {
 	m.roll(k.contents.generation)
 	ask = ts <= m.floor
-	// Nothing so late is in the older generation: a read less that waits for
-	// memory.
+	// A later one is not in the older generation, which saves a memory access.
 	older := ts <= m.newest[1]
 	m.newest[0] = max(m.newest[0], ts)
 	hash ^= m.salt
 	return k.contents.add(hash>>32, hash, older) || ask
 }
 
-// roll raises the floor over the timestamps of what the filter has let go of.
+// roll raises the floor above the timestamps of hashes dropped by the filter.
 func (m *dayIndex) roll(generation uint64) {
 	switch generation - m.generation {
 	case 0:
@@ -243,10 +233,8 @@ func (m *dayIndex) roll(generation uint64) {
 	m.generation = generation
 }
 
-// filter holds hashes, the last ones for sure. It has two generations: when the
-// current one is full it becomes the older one, whose hashes are let go of.
-// Both begin small and grow up to the limit. A hash that was never added is
-// taken for one that was about once in a thousand million times.
+// filter holds at least the latest hashes. It has two generations: a full current one replaces the older one, whose hashes are
+// dropped. Both start small and grow up to the limit. The false positive rate is about one in a thousand million.
 //
 // The zero value with a limit is ready. Not for concurrent use.
 type filter struct {
@@ -263,7 +251,7 @@ const (
 
 func (f *filter) bytes() int { return (len(f.slots[0]) + len(f.slots[1])) * slotBytes }
 
-// reset forgets all hashes.
+// reset drops all hashes.
 func (f *filter) reset() {
 	clear(f.slots[0])
 	clear(f.slots[1])
@@ -271,8 +259,7 @@ func (f *filter) reset() {
 	f.generation++
 }
 
-// add adds a hash, and says whether it may have been there: in the older generation
-// only where that is asked for.
+// add adds a hash, and tells whether it may have been there: in the older generation only with older.
 func (f *filter) add(high, low uint64, older bool) bool {
 	if f.slots[0] == nil {
 		f.slots[0] = make([]uint32, slotsAtFirst)
@@ -282,8 +269,8 @@ func (f *filter) add(high, low uint64, older bool) bool {
 	if found {
 		return true
 	}
-	// It goes into the current generation even when the older one has it:
-	// there it would be forgotten before its timestamp is.
+	// It goes into the current generation even if the older one has it, which would drop it
+	// before its timestamp.
 	f.slots[0][at] = fingerprint
 	if older && len(f.slots[1]) > 0 {
 		found, _ = probe(f.slots[1], fingerprint, low)
@@ -294,7 +281,7 @@ func (f *filter) add(high, low uint64, older bool) bool {
 	return found
 }
 
-// probe finds the slot of a fingerprint, or the free one where it belongs.
+// probe finds the slot of a fingerprint, or the free slot for it.
 func probe(slots []uint32, fingerprint uint32, low uint64) (found bool, at uint64) {
 	mask := uint64(len(slots) - 1)
 	for at = low & mask; ; at = (at + 1) & mask {
@@ -307,7 +294,7 @@ func probe(slots []uint32, fingerprint uint32, low uint64) (found bool, at uint6
 	}
 }
 
-// rotate begins a new generation.
+// rotate starts a new generation.
 func (f *filter) rotate() {
 	size := len(f.slots[0])
 	if most := f.limit / (2 * slotBytes); 2*size <= most {

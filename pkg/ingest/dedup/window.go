@@ -8,46 +8,41 @@ import (
 	"sluice/pkg/flow"
 )
 
-// window knows where the requests of a lane stand that hold records without an
-// identity of their own, as far back as a repeat of them is to be known: 16
-// bytes for each. It knows a fingerprint and where to look; that a request is the
-// same is seen by reading its message.
+// window holds the places of a lane's recent requests with records without a deduplication key: 16 bytes each. It stores a
+// fingerprint and a sequence; reading the message confirms a match.
 //
-// Requests stand in a ring, in the order of the stream. Each is chained to the
-// one before it whose fingerprint ends alike, so that what has left the ring
-// needs no removing: a chain ends where it leads out of it.
-//
+// Requests are in a ring, in stream order. Each is chained to the previous one with the same end of its fingerprint, so that
+// requests that have left the ring need no removal: a chain ends where it leads out of the ring.
 // The zero value with a limit is ready.
 type window struct {
 	limit int // bytes
 
 	ring  []occurrence // a power of two; request n is at n modulo its length
 	heads []uint32     // by the end of a fingerprint, the lower half of the number of its last request; 0 for none
-	begin uint64       // number of the first request that is in the ring
-	end   uint64       // and of the one behind the last; no number ends in 32 zero bits
+	begin uint64       // number of the first request in the ring
+	end   uint64       // number after the last; no number ends in 32 zero bits
 
 	last  uint64 // the last message that was added, with or without requests
 	ticks []tick // of the blocks, in order
-	needs []need // what the requests need, those that matter; see need
-	cut   uint64 // the last message that was given up to save memory; 0 when none was
+	needs []need // the relevant needs of requests; see need
+	cut   uint64 // the last message dropped to save memory; 0: none
 }
 
-// occurrence is a request in a message.
+// occurrence is a request of a message.
 type occurrence struct {
 	fingerprint uint32
 	seq         uint32 // of the message, its lower half
 	before      uint32 // lower half of the number of the request before it in its chain; 0 for none
 }
 
-// tick is when a message was, in stream time.
+// tick is the stream time of a message.
 type tick struct {
 	seq uint64
 	at  time.Duration
 }
 
-// need is a message with a request, and the first message that it takes to see
-// whether it is void. Of several the least is sought, so that one with a later
-// one behind it that needs as much is let go.
+// need is a message with a request, and the first message needed to decide whether it is void. The minimum is wanted, so one with a
+// later one that needs as much is dropped.
 type need struct{ seq, first uint64 }
 
 const (
@@ -55,20 +50,19 @@ const (
 	ringAtFirst     = 1 << 10
 )
 
-// reset forgets everything up to a message.
+// reset drops everything up to a message.
 func (w *window) reset(last uint64) {
 	clear(w.heads)
 	w.begin, w.end, w.last, w.cut = 1, 1, last, 0
 	w.ticks, w.needs = w.ticks[:0], w.needs[:0]
 }
 
-// fingerprint is by what a request is looked for.
+// fingerprint is the search key of a request.
 func fingerprint(id, hash string) uint32 {
 	return uint32(xxh3.HashString(id)) ^ uint32(xxh3.HashString(hash)>>32)
 }
 
-// find calls look with the messages from one to another that may hold the same
-// request, the last one first, until it has enough.
+// find calls look with the messages in a range that may hold the same request, the last first, until it has enough.
 func (w *window) find(fp uint32, first, last uint64, look func(seq uint64) (enough bool, err error)) error {
 	if len(w.heads) == 0 {
 		return nil
@@ -89,15 +83,13 @@ func (w *window) find(fp uint32, first, last uint64, look func(seq uint64) (enou
 	return nil
 }
 
-// number is which request a link names, of those before one; false when it has
-// left the ring.
+// number resolves a link to a request before another; false if it has left the ring.
 func (w *window) number(link uint32, before uint64) (uint64, bool) {
 	n := before - uint64(uint32(before)-link)
 	return n, link != 0 && n >= w.begin && n < before
 }
 
-// add adds a request of a message, which takes the messages from first on to be
-// judged.
+// add adds a request of a message, which needs the messages from first on.
 func (w *window) add(fp uint32, seq, first uint64) {
 	if w.end-w.begin == uint64(len(w.ring)) {
 		w.makeRoom(seq)
@@ -111,7 +103,7 @@ func (w *window) add(fp uint32, seq, first uint64) {
 
 func (w *window) put(fp, seq uint32) {
 	if uint32(w.end) == 0 {
-		w.end++ // 0 is no link
+		w.end++ // 0 means no link
 	}
 	head := &w.heads[fp&uint32(len(w.heads)-1)]
 	w.ring[w.end&uint64(len(w.ring)-1)] = occurrence{fp, seq, *head}
@@ -119,11 +111,11 @@ func (w *window) put(fp, seq uint32) {
 	w.end++
 }
 
-// makeRoom makes the ring twice as large, or gives up the oldest requests.
+// makeRoom doubles the ring, or drops the oldest requests.
 func (w *window) makeRoom(seq uint64) {
 	size := max(2*len(w.ring), ringAtFirst)
 	if len(w.ring) > 0 && size*occurrenceBytes > w.limit {
-		give := uint64(max(len(w.ring)/64, 2)) // two: put may pass over a number
+		give := uint64(max(len(w.ring)/64, 2)) // two: put may skip a number
 		w.begin += give
 		w.cut = w.sequence(w.begin-1, seq)
 		return
@@ -140,13 +132,12 @@ func (w *window) makeRoom(seq uint64) {
 	}
 }
 
-// sequence is the message of a request, none of which is behind last.
+// sequence is the message of a request, at most last.
 func (w *window) sequence(n, last uint64) uint64 {
 	return last - uint64(uint32(last)-w.ring[n&uint64(len(w.ring)-1)].seq)
 }
 
-// expire lets go of what is not within the window any more, now that all up to a
-// message were added.
+// expire drops what has left the window, after all messages up to last were added.
 func (w *window) expire(last Moment) {
 	if last.Seq > w.last {
 		w.last = last.Seq
@@ -163,8 +154,7 @@ func (w *window) expire(last Moment) {
 	}
 }
 
-// needed is the first message that it takes to know all this again, at most the
-// one behind a position.
+// needed is the first message needed to rebuild the window, at most the one after a checkpoint.
 func (w *window) needed(done uint64) uint64 {
 	if len(w.needs) > 0 {
 		return min(w.needs[0].first, done+1)
@@ -172,7 +162,7 @@ func (w *window) needed(done uint64) uint64 {
 	return done + 1
 }
 
-// reach is how far back in stream time requests are known.
+// reach is the covered stream time.
 func (w *window) reach(full time.Duration) time.Duration {
 	if len(w.ticks) == 0 || w.cut < w.ticks[0].seq {
 		return full
@@ -186,31 +176,29 @@ func (w *window) reach(full time.Duration) time.Duration {
 	return 0
 }
 
-// clock is the stream time of the messages of a lane: the sum of the steps
-// between neighbouring ones. It knows that of every message within the window
-// before the last one.
+// clock is the stream time of the messages of a lane: the sum of the steps between neighbouring ones. It keeps the times within the
+// window before the last one.
 type clock struct {
 	window time.Duration
 
-	first uint64          // the first message it knows; 0 when it knows none
+	first uint64          // the first message it has; 0: none
 	times []time.Duration // of first, first+1, …
-	last  time.Time       // when the last one was stored
-	void  uint64          // an entry whose api knew no message behind this one is void,
-	some  bool            // if any is: a lane whose beginning is within the window has none
+	last  time.Time       // stored time of the last one
+	void  uint64          // an entry whose LogEnd is not beyond this is void,
+	some  bool            // if some; not for a lane that starts within the window
 }
 
-// begin begins anew behind a position, which says what is void; 0 when nothing is.
+// begin restarts after a checkpoint with its VoidThrough; 0: nothing is void.
 func (c *clock) begin(void uint64) {
 	*c = clock{window: c.window, times: c.times[:0], void: void, some: void > 0}
 }
 
-// knows says whether the clock can go on with a message.
+// knows tells whether a message continues the clock.
 func (c *clock) knows(seq uint64) bool {
 	return c.first > 0 && c.first <= seq && seq <= c.first+uint64(len(c.times))
 }
 
-// tick adds the next message, unless it was added before. When it does not follow
-// the one before, the clock begins anew.
+// tick adds the next message, unless already added. If it does not follow the last one, the clock restarts.
 func (c *clock) tick(e *flow.Entry) {
 	next := c.first + uint64(len(c.times))
 	switch {
@@ -235,17 +223,17 @@ func (c *clock) tick(e *flow.Entry) {
 	}
 }
 
-// Moment is what a clock says once a message was added.
+// Moment is the state of a clock after a message.
 type Moment struct {
 	Seq   uint64 // the message
-	Stamp int64  // when the lane took it, ns since 1970
+	Stamp int64  // when the lane stored it, ns since 1970
 	Reach uint64 // the first message within the window before it
-	Void  uint64 // an entry whose api knew no message behind this one is void
+	Void  uint64 // an entry whose LogEnd is not beyond this is void
 
 	now time.Duration // stream time
 }
 
-// moment is what it said once a message was added that it still knows.
+// moment is the state after a message within the window.
 func (c *clock) moment(e *flow.Entry) Moment {
 	now, old := c.times[e.Seq-c.first], uint64(0)
 	for now-c.times[old] > c.window {
@@ -258,15 +246,14 @@ func (c *clock) moment(e *flow.Entry) Moment {
 	return m
 }
 
-// isVoid says whether an entry, which was added, has come too late to count:
-// more than its patience behind what its api knew. Its request may have been
-// repeated, and forgotten since. What is not known any more is older.
+// isVoid tells whether an added entry came too late: more than its patience after its LogEnd. Its request may have been repeated
+// outside the window. Messages before the window are older.
 func (c *clock) isVoid(e *flow.Entry) bool {
 	if e.Patience == 0 {
 		return false
 	}
 	next := e.LogEnd + 1
-	if next > e.Seq { // it is of an earlier time of the lane, and its api knows
+	if next > e.Seq { // of an earlier state of the lane, which its api knew
 		return true
 	}
 	now := c.times[e.Seq-c.first]
