@@ -2,23 +2,21 @@ package simulator
 
 import "time"
 
-// decision is a DMN decision that business rule tasks call. Another one of the
-// same requirements is evaluated before it, and may be what fails.
+// decision is a DMN decision called by business rule tasks. Its required decision is evaluated first, and may fail.
 type decision struct {
 	id, name     string
-	requirements string // id of the file that both are in
-	needs        string // id of the other decision
+	requirements string // id of the file of both
+	needs        string // id of the required decision
 	needsName    string
-	input        string   // variable that the other one looks at
-	outputs      []string // JSON, the one of each rule
+	input        string   // input variable of the required one
+	outputs      []string // JSON, one per rule
 
 	key, needsKey, requirementsKey int64
 }
 
-// decisionVersion is that of every decision: each is deployed once.
+// decisionVersion is the version of all decisions, each deployed once.
 const decisionVersion = 1
 
-// decisionTables lists the decisions.
 func decisionTables() []*decision {
 	return []*decision{
 		{
@@ -32,7 +30,7 @@ func decisionTables() []*decision {
 	}
 }
 
-// evaluation is one evaluation of a decision, which is over at once.
+// evaluation is one evaluation of a decision, which is immediate.
 type evaluation struct {
 	Decision
 	in *instance
@@ -40,9 +38,8 @@ type evaluation struct {
 	of *decision
 }
 
-// evaluate evaluates the decision of a business rule task. One that fails stops
-// the task before it is active, until the incident is resolved: then it is
-// evaluated again. Some are never helped.
+// evaluate evaluates the decision of a business rule task. A failure stops the task before it is active, until the incident is
+// resolved and the decision evaluated again. Some are never resolved.
 func (el *element) evaluate(b batch) {
 	e := el.in.e
 	d := e.decisions[el.node.does]
@@ -90,7 +87,7 @@ func (v *evaluationValue) appendTo(dst []byte) []byte {
 	return append(o, `],`...).text("tenantId", v.in.Tenant).end()
 }
 
-// evaluated writes what came of one decision. One that failed has matched no rule.
+// evaluated writes the result of one decision. A failed one has matched no rule.
 func (v *evaluationValue) evaluated(o object, id, name string, key int64, output string) object {
 	rules := `[{"ruleId":"rule_` + id + `","ruleIndex":1,"evaluatedOutputs":[{"outputId":"out_` + id + `","outputName":"` + id + `","outputValue":` +
 		string(appendQuoted(nil, output)) + `}]}]`
@@ -102,8 +99,7 @@ func (v *evaluationValue) evaluated(o object, id, name string, key int64, output
 		raw("evaluatedInputs", `[{"inputId":"in_`+id+`","inputName":"`+v.of.input+`","inputValue":"1"}]`).raw("matchedRules", rules).end()
 }
 
-// deployedDecision is a decision as it was deployed: that a task calls, or that
-// this one needs.
+// deployedDecision is a deployed decision: one called by a task, or one required by it.
 type deployedDecision struct {
 	id, name string
 	key      int64
@@ -129,8 +125,7 @@ func (d *requirementsValue) appendTo(dst []byte) []byte {
 		text("resource", "").raw("isDuplicate", "false").text("tenantId", "<default>").end()
 }
 
-// deployDecisions writes the decisions, the file before what is in it. The
-// first partition gives the keys.
+// deployDecisions writes the decisions, each file before its contents. The first partition assigns the keys.
 func (b batch) deployDecisions(all []*decision) {
 	for _, d := range all {
 		b.event("DECISION_REQUIREMENTS", "CREATED", d.requirementsKey, (*requirementsValue)(d))

@@ -5,30 +5,28 @@ import (
 	"strings"
 )
 
-// The sizes of what is drawn, in the units of BPMN diagrams: the ones that
-// modelers use.
+// Sizes of shapes in the units of BPMN diagrams, as modelers use them.
 const (
 	taskWidth, taskHeight = 100, 80
 	eventSize             = 36
 	gatewaySize           = 50
 	gap                   = 50 // between two elements
-	margin                = 40 // of a sub-process, around what is in it
+	margin                = 40 // within a sub-process
 )
 
-// diagram writes a process as a BPMN file with its picture. Elements stand in a
-// row, branches of a gateway under each other.
+// diagram writes a process as a BPMN file with its diagram. Elements are in a row, branches of a gateway below each other.
 type diagram struct {
 	d      *definition
-	model  strings.Builder // what is in the process
-	roots  strings.Builder // what it names: messages and errors
+	model  strings.Builder // elements of the process
+	roots  strings.Builder // messages and errors
 	shapes strings.Builder
 	edges  strings.Builder
 }
 
-// point is a place in the picture.
+// point is a point of the diagram.
 type point struct{ x, y int }
 
-// exit is where a sequence flow begins.
+// exit is the start of a sequence flow.
 type exit struct {
 	id string // of its element
 	at point
@@ -71,7 +69,7 @@ func (n *node) size() (width, height int) {
 	return taskWidth, taskHeight
 }
 
-// length is how long a row of elements is.
+// length is the length of a row of elements.
 func length(nodes []node) int {
 	sum := -gap
 	for i := range nodes {
@@ -81,8 +79,7 @@ func length(nodes []node) int {
 	return sum
 }
 
-// half is how far a row reaches above and below its middle, with what is drawn
-// around its elements.
+// half is the extent of a row above and below its middle, labels included.
 func half(nodes []node) int {
 	most := 0
 	for i := range nodes {
@@ -92,17 +89,16 @@ func half(nodes []node) int {
 		case nodes[i].boundary != "":
 			around = 60 // the event and its name, below
 		case i > 0 && nodes[i-1].kind == choice:
-			around = 20 // the way past it, above
+			around = 20 // the flow around it, above
 		}
 		most = max(most, height/2+around)
 	}
 	return most
 }
 
-// row draws elements from x on, their middles at y, and the flows between them.
-// It returns where the row is left.
+// row draws elements from x on, centred at y, with their flows, and returns the exits of the row.
 func (w *diagram) row(nodes []node, x, y int) []exit {
-	var open, past []exit // that lead to the element now, and to the one after it
+	var open, past []exit // to the current element, and to the one after it
 	for i := range nodes {
 		n := &nodes[i]
 		width, height := n.size()
@@ -124,7 +120,7 @@ func (w *diagram) row(nodes []node, x, y int) []exit {
 	return open
 }
 
-// element draws one element and returns where flows leave it.
+// element draws one element and returns its exits.
 func (w *diagram) element(n *node, x, y, width, height int) []exit {
 	id := w.d.name(n)
 	if n.kind == fork {
@@ -167,8 +163,7 @@ func (w *diagram) fork(n *node, x, y, width int) []exit {
 	return []exit{{joined, point{end.x + gatewaySize, y}}}
 }
 
-// flowID is the id of a sequence flow that leaves an element, of several the
-// way that is taken, from 0.
+// flowID is the id of a sequence flow of an element, with the number of the way taken, from 0.
 func flowID(from string, way int) string {
 	if way > 0 {
 		return fmt.Sprintf("flow_%s_%d", from, way+1)
@@ -176,7 +171,7 @@ func flowID(from string, way int) string {
 	return "flow_" + from
 }
 
-// original is what an element is called before it is renamed: flows keep that.
+// original is the id of an element before its renaming, which flows keep.
 func (w *diagram) original(name string) string {
 	for from, to := range w.d.process.rename {
 		if to == name {
@@ -186,8 +181,7 @@ func (w *diagram) original(name string) string {
 	return name
 }
 
-// flow draws a sequence flow from left to right, from a boundary event at first
-// to below the next element.
+// flow draws a sequence flow from left to right, from a boundary event first to below the next element.
 func (w *diagram) flow(from exit, to string, at point, way int, below bool) {
 	points := []point{from.at, at}
 	switch middle := (from.at.x + at.x) / 2; {
@@ -199,7 +193,7 @@ func (w *diagram) flow(from exit, to string, at point, way int, below bool) {
 	w.edge(flowID(w.original(from.id), way), from.id, to, points, "")
 }
 
-// around draws the second way out of a gateway, past the element behind it.
+// around draws the second flow of a gateway, around the next element.
 func (w *diagram) around(from exit, to string, at point, above int) {
 	above = min(above, at.y-20)
 	w.edge(flowID(w.original(from.id), 1), from.id, to, []point{from.at, {from.at.x, above}, {at.x, above}, at}, "=skip")
@@ -228,12 +222,12 @@ func (w *diagram) shape(id string, x, y, width, height int, expanded bool) {
 		id, id, more, x, y, width, height)
 }
 
-// tag writes an element that has nothing in it.
+// tag writes an element without children.
 func (w *diagram) tag(kind, id, attributes string) {
 	fmt.Fprintf(&w.model, `<bpmn:%s id="%s" name="%s"%s/>`+"\n", kind, id, words(id), attributes)
 }
 
-// open begins an element; what is in a sub-process follows.
+// open starts an element with children.
 func (w *diagram) open(n *node, id string) {
 	within := map[kind]string{
 		service: `<bpmn:extensionElements><zeebe:taskDefinition type="` + n.does + `"/></bpmn:extensionElements>`,
@@ -271,7 +265,7 @@ func (w *diagram) boundary(n *node, id string) {
 	fmt.Fprintf(&w.roots, `<bpmn:error id="error_%s" name="%s" errorCode="REFUSED"/>`+"\n", n.boundary, n.boundary)
 }
 
-// tag is what BPMN calls an element of this kind.
+// tag is the BPMN tag of this kind.
 func (k kind) tag() string {
 	return map[kind]string{
 		startEvent: "startEvent", service: "serviceTask", user: "userTask", timer: "intermediateCatchEvent", message: "intermediateCatchEvent",
@@ -279,7 +273,7 @@ func (k kind) tag() string {
 	}[k]
 }
 
-// words is an id as people read it.
+// words is an id as a label.
 func words(id string) string {
 	text := strings.ReplaceAll(id, "_", " ")
 	return strings.ToUpper(text[:1]) + text[1:]

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Record is one record as an exporter would send it.
+// Record is one record as sent by an exporter.
 type Record struct {
 	Partition  int64
 	Position   int64
@@ -19,26 +19,25 @@ type Record struct {
 	JSON       []byte // one object; valid until the next record
 }
 
-// Engine is a workflow engine at work. It is not safe for concurrent use.
+// Engine is a simulated workflow engine. Not safe for concurrent use.
 type Engine struct {
 	cfg        Config
-	now        int64 // ns since 1970, of the step that is played
+	now        int64 // ns since 1970, of the current step
 	agenda     agenda
 	random     random
 	partitions []*partition
 	processes  []*process
-	called     *definition // that call activities call
+	called     *definition // called by call activities
 	decisions  map[string]*decision
 
-	begun    int // instances, called ones not counted
-	underWay int // of those, the ones that go on
+	begun    int // instances, without called ones
+	underWay int // running ones among them
 	pausing  bool
 
-	out  []Record // of the step that was played last, not yet read
+	out  []Record // of the last step, not yet read
 	text []byte   // their JSON
 }
 
-// New makes an engine and deploys its processes.
 func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg.withDefaults()}
 	e.random = random(e.cfg.Seed)
@@ -50,12 +49,10 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// Next returns the next record, in order of time over all partitions; false
-// when everything that will ever happen has happened.
+// Next returns the next record, in time order over all partitions; false after the last event.
 func (e *Engine) Next() (Record, bool) { return e.NextBy(time.Unix(0, math.MaxInt64)) }
 
-// NextBy is Next as long as a record was written by then; false when nothing
-// more has happened. Truth knows nothing of what comes later.
+// NextBy is Next for records written up to a time; false if there are no more. Truth excludes later events.
 func (e *Engine) NextBy(then time.Time) (Record, bool) {
 	for len(e.out) == 0 {
 		if len(e.agenda.steps) == 0 || e.agenda.steps[0].at > then.UnixNano() {
@@ -71,7 +68,7 @@ func (e *Engine) NextBy(then time.Time) (Record, bool) {
 	return r, true
 }
 
-// All are the records from here on.
+// All iterates over the remaining records.
 func (e *Engine) All() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for r, more := e.Next(); more; r, more = e.Next() {
@@ -82,28 +79,27 @@ func (e *Engine) All() iter.Seq[Record] {
 	}
 }
 
-// ms is the time of the step that is played.
+// ms is the time of the current step.
 func (e *Engine) ms() int64 { return e.now / int64(time.Millisecond) }
 
-// after plays a step some time from now, in which a worker has worked or a user
-// waited.
+// after schedules a step after a time in which a worker works or a user waits.
 func (e *Engine) after(wait time.Duration, do func()) {
 	e.at(int64(float64(wait)/e.cfg.Haste), do)
 }
 
-// at plays a step that many nanoseconds from now.
+// at schedules a step in that many nanoseconds.
 func (e *Engine) at(wait int64, do func()) { e.agenda.push(e.now+wait, do) }
 
-// between is a time, any from one to the other.
+// between is a random time in a range.
 func (e *Engine) between(from, to time.Duration) time.Duration {
 	return from + time.Duration(e.random.below(int64(to-from)+1))
 }
 
-// beginNext begins an instance, and plans when the one after it begins.
+// beginNext starts an instance, and schedules the next.
 func (e *Engine) beginNext() {
 	e.pausing = e.underWay >= e.cfg.UnderWay
 	if e.pausing {
-		return // the end of an instance goes on here
+		return // resumed at the end of an instance
 	}
 	if e.cfg.Instances > 0 && e.begun == e.cfg.Instances {
 		return
@@ -118,8 +114,7 @@ func (e *Engine) beginNext() {
 	e.at(int64(every), e.beginNext)
 }
 
-// left is called when nothing will happen to an instance any more: it has
-// ended, or what it waits for will never be done.
+// left is called when an instance has no more events: it has ended, or waits for ever.
 func (e *Engine) left(in *instance) {
 	if in.left || in.ParentInstance > 0 {
 		return
@@ -132,8 +127,7 @@ func (e *Engine) left(in *instance) {
 	}
 }
 
-// agenda is a heap of steps, the earliest first; of two at the same time the
-// one that was planned first.
+// agenda is a heap of steps by time; of simultaneous ones the first scheduled comes first.
 type agenda struct {
 	steps steps
 	count uint64
@@ -152,7 +146,7 @@ func (a *agenda) push(at int64, do func()) {
 
 func (a *agenda) pop() step { return heap.Pop(&a.steps).(step) }
 
-// steps is what container/heap orders.
+// steps implements heap.Interface.
 type steps []step
 
 func (s steps) Len() int { return len(s) }
@@ -170,7 +164,7 @@ func (s *steps) Pop() any {
 	return x
 }
 
-// random is the generator splitmix64: fast, and the same everywhere.
+// random is the generator splitmix64: fast and portable.
 type random uint64
 
 func (r *random) next() uint64 {
@@ -183,7 +177,7 @@ func (r *random) next() uint64 {
 
 func (r *random) below(n int64) int64 { return int64(r.next() % uint64(n)) }
 
-// chance is true in so many of a thousand.
+// chance is true with this probability per thousand.
 func (r *random) chance(perMille int64) bool { return r.below(1000) < perMille }
 
 func pick[T any](r *random, from []T) T { return from[r.below(int64(len(from)))] }

@@ -2,7 +2,7 @@ package simulator
 
 import "time"
 
-// instance is a process instance while it runs.
+// instance is a running process instance.
 type instance struct {
 	Instance
 	e      *Engine
@@ -10,34 +10,34 @@ type instance struct {
 	def    *definition
 	root   *element
 	caller *element // the call activity, of a called instance
-	left   bool     // it holds no place of those under way any more
+	left   bool     // it no longer counts as running
 }
 
-// element is an element instance while it runs.
+// element is a running element instance.
 type element struct {
 	Element
 	in    *instance
-	scope *element // that it is in; nil for the process
+	scope *element // enclosing element; nil for the process
 	node  *node
 	event string // bpmnEventType
 
-	then   func(b batch, last *element) // what follows when it, or the event at its boundary, has completed
-	before func(b batch)                // what stands between its completing and its completion
+	then   func(b batch, last *element) // continuation after it, or its boundary event, has completed
+	before func(b batch)                // records between its completing and its completion
 	inner  *item                        // of a child of a multi-instance body
 
-	active    []*element // in it, that have not ended
+	active    []*element // running children
 	called    *instance
 	job       *job
 	task      *userTask
 	timer     *waitingTimer
 	message   *subscription
-	incident  *incident // that is open
+	incident  *incident // open one
 	variables []*variable
-	mapped    bool // its input mapping has been tried
+	mapped    bool // its input mapping was tried
 	ended     bool
 }
 
-// begin begins an instance of any process that is not only called.
+// begin starts an instance of a random process that is not only called.
 func (e *Engine) begin() {
 	pr := pick(&e.random, e.processes)
 	for pr.callable || pr.id == "order-eu" && e.random.chance(700) { // most instances of it were migrated to it
@@ -76,7 +76,7 @@ func (e *Engine) newInstance(p *partition, def *definition, tenant string, calle
 	return in
 }
 
-// start goes through the elements of an instance.
+// start runs the elements of an instance.
 func (in *instance) start(b batch) {
 	in.root.write(b, "ELEMENT_ACTIVATING")
 	in.EnteredAt, in.root.EnteredAt = b.ms(), b.ms()
@@ -110,17 +110,17 @@ func (in *instance) event(b batch, valueType, intent string, key int64, v value)
 	return position
 }
 
-// seen tells which records count for when an instance was seen last.
+// seen are the records that count as the last activity of an instance.
 func seen(valueType string) bool {
 	return valueType == "PROCESS_INSTANCE" || valueType == "JOB" || valueType == "INCIDENT"
 }
 
-// run goes through elements of the scope, one after the other.
+// run runs elements of the scope in order.
 func (el *element) run(b batch, nodes []node, done func(batch, *element)) {
 	el.prepare(b, nodes, 0, done).enter(b)
 }
 
-// prepare asks for the i-th element, and plans those behind it.
+// prepare activates the i-th element, and schedules those after it.
 func (el *element) prepare(b batch, nodes []node, i int, done func(batch, *element)) *element {
 	n := &nodes[i]
 	return el.child(b, n, func(b batch, last *element) {
@@ -139,7 +139,7 @@ func (el *element) prepare(b batch, nodes []node, i int, done func(batch, *eleme
 	})
 }
 
-// child asks for an element of the scope.
+// child activates an element of the scope.
 func (el *element) child(b batch, n *node, then func(batch, *element)) *element {
 	elementType, eventType := n.kind.bpmn()
 	if n.loop != once {
@@ -151,8 +151,7 @@ func (el *element) child(b batch, n *node, then func(batch, *element)) *element 
 	return c
 }
 
-// follow notes that a sequence flow led here from another element, or that this
-// is the event at its boundary.
+// follow records that a sequence flow leads here from another element, or that this is its boundary event.
 func (el *element) follow(other *element) {
 	if el.in.e.cfg.Truth != nil {
 		el.Follows = append(el.Follows, &other.Element)
@@ -173,8 +172,7 @@ func (el *element) newChild(n *node, elementType, eventType string) *element {
 	return c
 }
 
-// take takes a sequence flow behind an element of the scope: the only one, or
-// of several the way that is chosen.
+// take takes a sequence flow after an element of the scope: the only one, or the chosen one of several.
 func (el *element) take(b batch, from *element, way int) {
 	flow := &element{in: el.in, scope: el, event: "UNSPECIFIED"}
 	flow.Element = Element{Key: el.in.p.nextKey(), ID: flowID(from.node.id, way), Type: flowType, FlowScope: el.Key}
@@ -189,8 +187,7 @@ func (el *element) write(b batch, intent string) {
 	}
 }
 
-// enter is the first step of an element. An input mapping that fails stops it
-// there, before it is active.
+// enter is the first step of an element. A failing input mapping stops it there, before it is active.
 func (el *element) enter(b batch) {
 	el.write(b, "ELEMENT_ACTIVATING")
 	el.EnteredAt = b.ms()
@@ -242,7 +239,7 @@ func (el *element) activated(b batch) {
 	el.ActivatedAt = b.ms()
 }
 
-// complete ends an element and goes on with what follows it.
+// complete completes an element and continues after it.
 func (el *element) complete(b batch) {
 	b.command("PROCESS_INSTANCE", "COMPLETE_ELEMENT", el.Key, (*elementValue)(el))
 	el.write(b, "ELEMENT_COMPLETING")
@@ -255,7 +252,7 @@ func (el *element) complete(b batch) {
 	el.then(b, el)
 }
 
-// terminate ends an element, and all that is in it, without going on.
+// terminate terminates an element and its children.
 func (el *element) terminate(b batch) {
 	b.command("PROCESS_INSTANCE", "TERMINATE_ELEMENT", el.Key, (*elementValue)(el))
 	el.write(b, "ELEMENT_TERMINATING")
@@ -280,7 +277,7 @@ func (el *element) terminate(b batch) {
 	el.end()
 }
 
-// release gives up whatever an element waits for.
+// release cancels whatever an element waits for.
 func (el *element) release(b batch) {
 	if el.job != nil {
 		el.job.cancel(b)
@@ -299,7 +296,7 @@ func (el *element) release(b batch) {
 	}
 }
 
-// end takes an element out of its scope.
+// end removes an element from its scope.
 func (el *element) end() {
 	el.ended = true
 	if el.scope == nil {
@@ -313,8 +310,7 @@ func (el *element) end() {
 	}
 }
 
-// triggered writes that something from outside ends the wait of an element; its
-// end stands between the completing of the element and its completion.
+// triggered writes that an external event ends the wait of an element, between its completing and its completion.
 func (el *element) triggered(b batch, target *node, variables string) {
 	ev := &processEvent{el: el, target: el.in.def.name(target), variables: variables}
 	key := el.in.p.nextKey()
@@ -330,7 +326,7 @@ func (el *element) triggered(b batch, target *node, variables string) {
 	}
 }
 
-// processEvent is what makes an element go on.
+// processEvent is an event that resumes an element.
 type processEvent struct {
 	el        *element
 	target    string

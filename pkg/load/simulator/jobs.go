@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// job is a job while it can still change.
+// job is an unfinished job.
 type job struct {
 	Job
 	in        *instance
 	el        *element
-	plan      []outcome // what each activation of it comes to
+	plan      []outcome // outcome of each activation
 	variables string
 	marker    bool // its element id was replaced by noCatchEvent
 	gone      bool
@@ -20,23 +20,22 @@ type outcome int
 
 const (
 	completes    outcome = iota
-	completeLate         // after its deadline, before the engine has seen that
+	completeLate         // after its deadline, before the engine has noticed
 	failsOnce            // with retries left
-	failsBackOff         // with retries left, and only available again after a while
-	failsForGood         // no retries left: an incident, which an operator resolves
-	givenUp              // the same, but none does
+	failsBackOff         // with retries left and a backoff
+	failsForGood         // no retries left: an incident, resolved by an operator
+	givenUp              // likewise, never resolved
 	timesOut
-	throws     // an error that the boundary event catches, if there is one
+	throws     // an error that the boundary event catches, if any
 	throwsLost // an error that nothing catches: an incident
 	extends    // asks for more time, then completes
-	abandoned  // no worker ever comes back to it
+	abandoned  // no worker completes it
 )
 
-// noCatchEvent is what Zeebe writes for the element of a job whose error
-// nothing catches.
+// noCatchEvent is Zeebe's element id of a job whose error nothing catches.
 const noCatchEvent = "NO_CATCH_EVENT_FOUND"
 
-// outcomes draws what will happen to a job.
+// outcomes draws the outcomes of a job.
 func (e *Engine) outcomes(n *node) []outcome {
 	switch r := e.random.below(100); {
 	case r < 7:
@@ -86,7 +85,7 @@ func (j *job) write(b batch, intent string) {
 	j.in.event(b, "JOB", intent, j.Key, (*jobValue)(j))
 }
 
-// wait puts the job where workers find it.
+// wait makes the job available to workers.
 func (j *job) wait() {
 	p := j.in.p
 	queue := p.waiting[j.Type]
@@ -98,7 +97,7 @@ func (j *job) wait() {
 
 const jobTimeout = 5 * time.Minute
 
-// poll is a worker asking for jobs of a type.
+// poll activates jobs of a type for a worker.
 func (p *partition) poll(jobType string) {
 	var taken []*job
 	for _, j := range p.waiting[jobType] {
@@ -127,7 +126,7 @@ func (p *partition) poll(jobType string) {
 	}
 }
 
-// work plans what the activation of a job comes to.
+// work schedules the outcome of an activation.
 func (j *job) work() {
 	e, next := j.in.e, j.plan[0]
 	if len(j.plan) > 1 {
@@ -169,7 +168,7 @@ func (j *job) work() {
 	}
 }
 
-// top is the instance that no other called.
+// top is the root instance.
 func (in *instance) top() *instance {
 	for in.caller != nil {
 		in = in.caller.in
@@ -192,7 +191,7 @@ func (j *job) complete() {
 	j.el.complete(b)
 }
 
-// failed writes a failure; the job keeps the worker that it failed with.
+// failed writes a failure; the job keeps its worker.
 func (j *job) failed(b batch, left int64) {
 	f := pick(&j.in.e.random, failures())
 	j.ErrorCode, j.ErrorMessage = f.code, f.message
@@ -220,8 +219,7 @@ func (j *job) fail(backOff time.Duration) {
 	})
 }
 
-// exhaust fails a job with no retries left. It gets new ones before the
-// incident is resolved.
+// exhaust fails a job without retries. It gets new ones before the incident is resolved.
 func (j *job) exhaust(resolve bool) {
 	b := j.batch("FAIL")
 	j.failed(b, 0)
@@ -249,7 +247,7 @@ func (j *job) timeOut() {
 	j.write(b, "TIMED_OUT")
 	j.wait()
 	j.in.e.after(j.in.e.between(time.Second, time.Minute), func() {
-		if j.gone { // the first worker comes too late
+		if j.gone { // the first worker is too late
 			j.batch("COMPLETE").reject("JOB", "COMPLETE", j.Key, (*jobValue)(j))
 		}
 	})
@@ -262,7 +260,7 @@ func (j *job) extend() {
 	j.write(b, "TIMEOUT_UPDATED")
 }
 
-// thrown writes an error that a worker has thrown.
+// thrown writes an error thrown by a worker.
 func (j *job) thrown(b batch, code string) {
 	j.ErrorCode, j.ErrorMessage = code, "refused by "+strings.ToUpper(j.Worker)
 	j.State = JobErrorThrown
@@ -270,8 +268,7 @@ func (j *job) thrown(b batch, code string) {
 	j.write(b, "ERROR_THROWN")
 }
 
-// throw throws an error that the boundary event of the element catches, after
-// which the flow goes on.
+// throw throws an error that the boundary event of the element catches, where the flow continues.
 func (j *job) throw() {
 	b, el := j.batch("THROW_ERROR"), j.el
 	j.thrown(b, "REFUSED")
@@ -305,7 +302,7 @@ func (j *job) throwLost() {
 	})
 }
 
-// cancel takes the job of an element that is terminated.
+// cancel cancels the job of a terminated element.
 func (j *job) cancel(b batch) {
 	if j.gone {
 		return

@@ -1,14 +1,13 @@
 package simulator
 
-// process is a model, deployed in some versions. A version has the elements of
-// all others, under the names of its own.
+// process is a model with its deployed versions. Versions have the same elements under different ids.
 type process struct {
 	id       string
 	elements []node
 	versions []*definition
-	target   *process // that instances of this one are migrated to, with other names; nil: to its newest version
+	target   *process // migration target of its instances, with other ids; nil: its newest version
 	rename   map[string]string
-	callable bool // only call activities begin it
+	callable bool // only started by call activities
 }
 
 // definition is one deployed version of a process.
@@ -17,7 +16,7 @@ type definition struct {
 	process *process
 }
 
-// name is what an element is called in this definition.
+// name is the id of an element in this definition.
 func (d *definition) name(n *node) string {
 	if other, ok := d.process.rename[n.id]; ok {
 		return other
@@ -25,14 +24,13 @@ func (d *definition) name(n *node) string {
 	return n.id
 }
 
-// node is one element of a process. Elements follow each other in the order of
-// the list that they are in.
+// node is one element of a process. Elements of a list follow each other.
 type node struct {
 	kind     kind
 	id       string
 	does     string // job type, message name, form, or decision
 	loop     loop
-	boundary string   // id of the error event at its boundary, after which the flow goes on as after the element
+	boundary string   // id of the error event at its boundary, from which the flow continues as from the element
 	children []node   // of a sub-process
 	branches [][]node // of a gateway that forks; its join is named id + "_join"
 	wait     string   // cycle or duration of a timer
@@ -47,7 +45,7 @@ const (
 	user
 	timer
 	message
-	choice // exclusive gateway: the element after it is taken or passed by
+	choice // exclusive gateway: the element after it is taken or skipped
 	fork   // parallel gateway, with its join
 	subProcess
 	call
@@ -66,7 +64,7 @@ const (
 	parallel
 )
 
-// bpmn gives the element type and the event type that an engine writes.
+// bpmn returns the element type and event type in records.
 func (k kind) bpmn() (elementType, eventType string) {
 	switch k {
 	case startEvent:
@@ -103,7 +101,7 @@ const (
 	flowType = "SEQUENCE_FLOW"
 )
 
-// catalog lists the processes with the number of their versions.
+// catalog lists the processes with their numbers of versions.
 func catalog() []*process {
 	order := &process{id: "order", elements: []node{
 		{kind: startEvent, id: "order_placed"},
@@ -166,16 +164,15 @@ func catalog() []*process {
 	return []*process{order, europe, claim, survey, shipment, sync}
 }
 
-// versions is how often each process has been deployed.
+// versions is the number of versions of each process.
 const versions = 2
 
-// workers are in no order of their names: the one that has a job last is often
-// not the greatest.
+// workers are unordered by name: the last one of a job is often not the greatest.
 func workers() []string { return []string{"zeta", "alpha", "mu", "beta-7f3a", "omega@edge-17"} }
 
 func people() []string { return []string{"anna.schmidt", "j.kowalski", "m.dubois", "sofía"} }
 
-// failure is a way for a job to fail.
+// failure is a failure of a job.
 type failure struct{ code, message string }
 
 func failures() []failure {

@@ -2,7 +2,7 @@ package simulator
 
 import "time"
 
-// incident is an incident that is open.
+// incident is an open incident.
 type incident struct {
 	Incident
 	in *instance
@@ -29,7 +29,7 @@ func (el *element) raise(b batch, errorType, message string, j *job) *incident {
 	return i
 }
 
-// resolved ends an incident, because it was resolved or its element is no more.
+// resolved ends an incident, since it was resolved or its element has ended.
 func (i *incident) resolved(b batch) {
 	i.ResolvedAt = b.ms()
 	i.in.OpenIncidents--
@@ -37,15 +37,14 @@ func (i *incident) resolved(b batch) {
 	i.in.event(b, "INCIDENT", "RESOLVED", i.Key, (*incidentValue)(i))
 }
 
-// resolve is an operator who resolves an incident.
+// resolve schedules an operator's resolution of an incident.
 func (i *incident) resolve() batch {
 	b := i.in.p.batch("INCIDENT", "RESOLVE", i.Key, (*incidentValue)(i))
 	i.resolved(b)
 	return b
 }
 
-// awaitMapping stops an element whose input mapping fails, until an operator
-// provides the variable. Some are never helped.
+// awaitMapping stops an element whose input mapping fails until an operator provides the variable. Some are never resolved.
 func (e *Engine) awaitMapping(b batch, el *element) {
 	i := el.raise(b, "IO_MAPPING_ERROR", "No variable found with name 'address'", nil)
 	if e.random.chance(250) {
@@ -60,7 +59,7 @@ func (e *Engine) awaitMapping(b batch, el *element) {
 	})
 }
 
-// planOperators draws whether an operator will cancel or migrate an instance.
+// planOperators draws whether an operator cancels or migrates an instance.
 func (in *instance) planOperators() {
 	e := in.e
 	switch r := e.random.below(100); {
@@ -91,8 +90,8 @@ func (in *instance) planMigration(tries int) {
 	})
 }
 
-// migrate moves an instance, and whatever of it is active, to another process
-// or version. Instances that wait for anything but jobs and people stay.
+// migrate migrates an instance with its active elements to another process or version, unless it waits for anything but jobs
+// and people.
 func (in *instance) migrate() bool {
 	target := in.def.process.versions[versions-1]
 	if other := in.def.process.target; other != nil {
@@ -105,7 +104,7 @@ func (in *instance) migrate() bool {
 	b := in.p.batch("PROCESS_INSTANCE_MIGRATION", "MIGRATE", in.Key, v)
 	in.def, in.Process = target, target.Process
 	todo := []*element{in.root}
-	for len(todo) > 0 { // breadth first, as the engine does it
+	for len(todo) > 0 { // breadth first, like the engine
 		el := todo[0]
 		todo = append(todo[1:], el.active...)
 		el.migrate(b)

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// keyBits is where the partition begins in a key: partition 4 has its first key
-// at 2^53, past which a float64 is not exact.
+// keyBits is the offset of the partition in a key: partition 4 starts at 2^53, beyond which a float64 is not exact.
 const keyBits = 51
 
 const (
@@ -22,7 +21,7 @@ type partition struct {
 	position  int64 // of the next record
 	key       int64 // the next, without the partition
 	sequences map[string]int64
-	waiting   map[string][]*job // that no worker has, by type
+	waiting   map[string][]*job // available jobs, by type
 }
 
 func newPartition(e *Engine, id, first int64) *partition {
@@ -34,19 +33,19 @@ func (p *partition) nextKey() int64 {
 	return p.id<<keyBits + p.key - 1
 }
 
-// value is what a record is about.
+// value is the value of a record.
 type value interface {
 	appendTo(dst []byte) []byte
 }
 
-// batch is what an engine writes at once: a command from outside, and what
-// follows from it. All of it names the position of that command as its source.
+// batch is the records that an engine writes at once: an external command and what follows. All name the position of that
+// command as their source.
 type batch struct {
 	p      *partition
 	source int64
 }
 
-// batch begins a batch with a command from outside, which has no source.
+// batch starts a batch with an external command, which has no source.
 func (p *partition) batch(valueType, intent string, key int64, v value) batch {
 	b := batch{p: p, source: -1}
 	b.source = b.write(command, valueType, intent, key, v)
@@ -63,16 +62,15 @@ func (b batch) event(valueType, intent string, key int64, v value) int64 {
 	return b.write(event, valueType, intent, key, v)
 }
 
-// reject refuses the command that the batch began with.
+// reject rejects the command of the batch.
 func (b batch) reject(valueType, intent string, key int64, v value) {
 	b.write(rejection, valueType, intent, key, v)
 }
 
-// ms is when the batch is written.
+// ms is the time of the batch.
 func (b batch) ms() int64 { return b.p.e.ms() }
 
-// write gives the record its position and, if it is of a kind that is
-// exported, writes it.
+// write assigns a position to the record and, if its kind is exported, writes it.
 func (b batch) write(recordType, valueType, intent string, key int64, v value) int64 {
 	p := b.p
 	position := p.position
@@ -117,7 +115,7 @@ func (b batch) appendRecord(dst []byte, position int64, recordType, valueType, i
 	return append(o, '}')
 }
 
-// object writes the members of a JSON object, each with a comma behind it.
+// object writes the members of a JSON object, each followed by a comma.
 type object []byte
 
 func begin(dst []byte) object { return append(dst, '{') }
@@ -144,7 +142,7 @@ func (o object) number(name string, v int64) object {
 	return append(strconv.AppendInt(o.name(name), v, 10), ',')
 }
 
-// raw writes what is JSON already.
+// raw writes JSON.
 func (o object) raw(name, v string) object {
 	return append(append(o.name(name), v...), ',')
 }
@@ -172,5 +170,5 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// date is a time as people write it in user tasks.
+// date is a time in the format of user tasks.
 func date(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }

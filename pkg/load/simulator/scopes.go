@@ -2,7 +2,7 @@ package simulator
 
 import "strconv"
 
-// activateCall begins an instance of another process, which the element waits for.
+// activateCall starts an instance of another process, for which the element waits.
 func (el *element) activateCall(b batch) {
 	e := el.in.e
 	if e.called == nil {
@@ -19,8 +19,7 @@ func (el *element) activateCall(b batch) {
 	child.start(b)
 }
 
-// passFork leaves a parallel gateway on all branches at once, and goes on
-// behind its join when the last of them has got there.
+// passFork takes all branches of a parallel gateway at once, and continues after its join once all have arrived.
 func (el *element) passFork(b batch) {
 	then, scope, n := el.then, el.scope, el.node
 	waiting := len(n.branches)
@@ -56,14 +55,14 @@ func (el *element) passFork(b batch) {
 	el.complete(b)
 }
 
-// item is one turn of a multi-instance body.
+// item is one iteration of a multi-instance body.
 type item struct {
 	body    *element
 	index   int // from 0
 	results *results
 }
 
-// results is the collection a body gathers.
+// results is the output collection of a body.
 type results struct{ items []string }
 
 func (r *results) json() string {
@@ -108,7 +107,7 @@ func (el *element) activateBody(b batch) {
 	}
 }
 
-// turn runs one item of a sequential body, and then the others.
+// turn runs the items of a sequential body from one on.
 func (el *element) turn(b batch, it *item, of int) {
 	el.innerChild(b, it, func(b batch, _ *element) {
 		if it.index+1 == of {
@@ -119,8 +118,7 @@ func (el *element) turn(b batch, it *item, of int) {
 	}).enter(b)
 }
 
-// innerChild asks for the activity of one item: it has the id of the body, and
-// the body for its flow scope.
+// innerChild activates the activity of one item: it has the id of the body, and the body as flow scope.
 func (el *element) innerChild(b batch, it *item, then func(batch, *element)) *element {
 	elementType, eventType := el.node.kind.bpmn()
 	c := el.newChild(el.node, elementType, eventType)
@@ -130,13 +128,13 @@ func (el *element) innerChild(b batch, it *item, then func(batch, *element)) *el
 	return c
 }
 
-// variables are those of one turn alone.
+// variables are local to one iteration.
 func (it *item) variables(b batch, el *element) {
 	el.set(b, "item", `"item `+strconv.Itoa(it.index)+`"`)
 	el.set(b, "loopCounter", strconv.Itoa(it.index+1))
 }
 
-// collect puts the result of a turn into the collection of the body.
+// collect adds the result of an iteration to the body's collection.
 func (it *item) collect(b batch) {
 	it.results.items[it.index] = strconv.Itoa(it.index)
 	it.body.set(b, "results", it.results.json())

@@ -1,8 +1,7 @@
 package simulator
 
-// Truth is what really happened in an engine, whatever of its records arrives
-// where, and in which order. All times are epoch milliseconds, 0 where it did
-// not happen; all keys are -1 where there is none, as in the records.
+// Truth is the true state of an engine, however its records arrive. Times are epoch milliseconds, 0 if it did not happen; keys are
+// -1 if there is none, as in records.
 type Truth struct {
 	Instances   []*Instance
 	Elements    []*Element
@@ -17,7 +16,7 @@ type Truth struct {
 	Definitions []*Definition
 }
 
-// Process is the definition that something belongs to.
+// Process is the definition of an object.
 type Process struct {
 	BpmnProcessID string
 	Version       int64
@@ -29,20 +28,20 @@ type Instance struct {
 	Key             int64
 	Partition       int64
 	Tenant          string
-	First           Process // as it began
-	Process         Process // as it is, after migrations
-	ParentInstance  int64   // the instance that called this one
+	First           Process // at the start
+	Process         Process // current, after migrations
+	ParentInstance  int64   // the calling instance
 	ParentElement   int64   // the call activity in it
 	EnteredAt       int64   // ELEMENT_ACTIVATING of the process
 	StartedAt       int64   // ELEMENT_ACTIVATED
 	CompletedAt     int64
 	TerminatedAt    int64
-	FirstSeen       int64 // of the events that carry its key, of the kinds in seen
+	FirstSeen       int64 // of events with its key, of the kinds in seen
 	LastSeen        int64
 	Incidents       int // created
-	OpenIncidents   int // not resolved
+	OpenIncidents   int // unresolved
 	JobFailures     int // JOB FAILED
-	MigratedElement int // ELEMENT_MIGRATED, the process itself included
+	MigratedElement int // ELEMENT_MIGRATED, including the process itself
 }
 
 // Element is an element instance; the process itself is one, with the key of
@@ -59,12 +58,12 @@ type Element struct {
 	ActivatedAt  int64
 	CompletedAt  int64
 	TerminatedAt int64
-	Position     int64      // of the first event
-	BodyKey      int64      // of the multi-instance body it is a child of
-	Follows      []*Element // after which it began; several of a join
+	Position     int64      // of its first event
+	BodyKey      int64      // of its multi-instance body
+	Follows      []*Element // its predecessors; several for a join
 }
 
-// Job states, as the jobs fold names them.
+// Job states, as in the aggregate table jobs.
 const (
 	JobCreated     = "CREATED"
 	JobActivated   = "ACTIVATED"
@@ -84,15 +83,15 @@ type Job struct {
 	ElementID    string  // current
 	Type         string
 	State        string // by its last event or activation
-	Worker       string // that had it last
-	Retries      int64  // left now
-	LeastRetries int64  // ever left
+	Worker       string // last one
+	Retries      int64  // current
+	LeastRetries int64  // lowest ever
 	Deadline     int64  // of the last activation; -1 without one
 	CreatedAt    int64
-	ActivatedAt  int64 // last; 0 when no batch told
+	ActivatedAt  int64 // last; 0: in no batch
 	CompletedAt  int64
 	CanceledAt   int64
-	EndedAt      int64 // one of these, or when an event caught the error that it threw
+	EndedAt      int64 // one of these, or when its error was caught
 	Failures     int
 	TimeOuts     int
 	ErrorsThrown int
@@ -108,7 +107,7 @@ type Incident struct {
 	Key          int64
 	Instance     *Instance
 	Element      *Element
-	Job          int64 // -1 when it is not about a job
+	Job          int64 // -1: not of a job
 	Process      Process
 	ElementID    string // current
 	ErrorType    string
@@ -121,17 +120,17 @@ type Incident struct {
 type Variable struct {
 	Key       int64
 	Instance  *Instance
-	Scope     int64 // the element instance that it belongs to
+	Scope     int64 // its element instance
 	Process   Process
 	Name      string
 	First     string // JSON
 	Value     string // JSON
 	CreatedAt int64
-	UpdatedAt int64 // last change; its creation when there was none
+	UpdatedAt int64 // last change, or creation
 	Changes   int   // UPDATED
 }
 
-// UserTask states, as the last event names them.
+// UserTask states, by the last event.
 const (
 	TaskCreated   = "CREATED"
 	TaskCompleted = "COMPLETED"
@@ -150,12 +149,12 @@ type UserTask struct {
 	Groups      string // candidate groups, JSON
 	DueDate     string
 	CreatedAt   int64
-	AssignedAt  int64 // last to a person
+	AssignedAt  int64 // last assignment
 	CompletedAt int64
 	CanceledAt  int64
 }
 
-// Timer is a timer that an element waits for.
+// Timer is a timer of a waiting element.
 type Timer struct {
 	Key         int64
 	Instance    *Instance
@@ -195,20 +194,20 @@ type Decision struct {
 	Key          int64
 	Instance     *Instance
 	Element      *Element
-	Process      Process // as it was then: no migration changes it
-	ElementID    string  // likewise
+	Process      Process // at that time: not changed by migrations
+	ElementID    string  // at that time
 	ID           string
 	Name         string
 	Version      int64
 	DecisionKey  int64
 	Requirements string
-	Output       string // JSON; null when it failed
-	Failure      string // empty when it did not
-	FailedID     string // the decision that failed, of those that this one needs
+	Output       string // JSON; null if it failed
+	Failure      string // empty if it succeeded
+	FailedID     string // the failed decision among the required ones
 	EvaluatedAt  int64
 }
 
-// Definition is a version of a process as it was deployed.
+// Definition is a deployed version of a process.
 type Definition struct {
 	Process
 	Name       string // in its XML

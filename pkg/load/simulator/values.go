@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// of writes the members that tell which process something belongs to. Most
-// kinds of records name its version in another member, or not at all.
+// of writes the members that name the process of an object. Most kinds of records name its version in another member, or not at
+// all.
 func (o object) of(p Process) object {
 	return o.text("bpmnProcessId", p.BpmnProcessID).number("processDefinitionKey", p.DefinitionKey)
 }
@@ -74,7 +74,7 @@ func (j *jobValue) appendTo(dst []byte) []byte {
 		text("jobKind", "BPMN_ELEMENT").text("jobListenerEventType", "UNSPECIFIED").text("tenantId", j.in.Tenant).end()
 }
 
-// jobBatchValue is what a worker asks for, and gets.
+// jobBatchValue is a worker's request and its jobs.
 type jobBatchValue struct {
 	jobType, worker string
 	jobs            []*job
@@ -181,8 +181,7 @@ func (m *migrationValue) appendTo(dst []byte) []byte {
 		raw("mappingInstructions", "[]").text("tenantId", m.in.Tenant).end()
 }
 
-// deploy deploys the processes. Partition 1 gives the keys, all others write
-// the same processes with them.
+// deploy deploys the processes. Partition 1 assigns the keys, all others write the same processes with them.
 func (e *Engine) deploy() {
 	e.processes = catalog()
 	first := e.partitions[0]

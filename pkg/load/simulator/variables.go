@@ -2,13 +2,13 @@ package simulator
 
 import "strconv"
 
-// variable is a variable while its scope lives.
+// variable is a variable of a running scope.
 type variable struct {
 	Variable
 	in *instance
 }
 
-// set gives a variable of the scope a value, in JSON.
+// set sets a variable of the scope, in JSON.
 func (el *element) set(b batch, name, json string) {
 	for _, v := range el.variables {
 		if v.Name != name {
@@ -31,8 +31,7 @@ func (el *element) set(b batch, name, json string) {
 	el.in.event(b, "VARIABLE", "CREATED", v.Key, (*variableValue)(v))
 }
 
-// merge gives a variable a value where it is known, from here outwards; one
-// that is not known becomes one of the instance.
+// merge sets a variable in the innermost scope that has it, else in the instance.
 func (el *element) merge(b batch, name, json string) {
 	for scope := el; ; scope = scope.scope {
 		if scope.scope == nil || scope.knows(name) {
@@ -51,7 +50,7 @@ func (el *element) knows(name string) bool {
 	return false
 }
 
-// firstVariables are those an instance is created with.
+// firstVariables are the variables at the creation of an instance.
 func (in *instance) firstVariables(b batch) {
 	r := &in.e.random
 	in.root.set(b, "amount", strconv.FormatInt(r.below(5000), 10)+"."+strconv.FormatInt(1+r.below(9), 10))
@@ -61,5 +60,5 @@ func (in *instance) firstVariables(b batch) {
 	}
 }
 
-// result is what a worker, a person or a message hands back.
+// result is the variables returned by a worker, a person or a message.
 func (e *Engine) result() string { return `{"code":` + strconv.FormatInt(e.random.below(10), 10) + `}` }

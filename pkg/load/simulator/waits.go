@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// userTask is a user task while it may be worked on.
+// userTask is an unfinished user task.
 type userTask struct {
 	UserTask
 	in     *instance
@@ -28,7 +28,7 @@ func (el *element) activateUserTask(b batch) {
 	if truth := e.cfg.Truth; truth != nil {
 		truth.UserTasks = append(truth.UserTasks, &t.UserTask)
 	}
-	if t.Key%7 == 3 { // the model names a person; before Camunda 8.7 CREATED says so, and no ASSIGNED
+	if t.Key%7 == 3 { // the model assigns it; before Camunda 8.7 in CREATED, without ASSIGNED
 		t.Assignee, t.AssignedAt = people()[0], b.ms()
 	}
 	t.write(b, "CREATING")
@@ -40,7 +40,7 @@ func (el *element) activateUserTask(b batch) {
 	el.after(e.between(10*time.Second, 4*time.Minute), func() {
 		b := t.batch("CLAIM")
 		t.assign(b, "CLAIMING", pick(&e.random, people()))
-		if e.random.chance(30) { // and goes home
+		if e.random.chance(30) { // unassigned at the end of the day
 			t.unassign(t.batch("ASSIGN"))
 			e.left(t.in.top())
 			return
@@ -65,7 +65,7 @@ func (t *userTask) assign(b batch, first, to string) {
 	t.write(b, "ASSIGNED")
 }
 
-// unassign takes the task from its person.
+// unassign unassigns the task.
 func (t *userTask) unassign(b batch) {
 	t.action, t.Assignee = "unassign", ""
 	t.write(b, "ASSIGNING")
@@ -94,7 +94,7 @@ func (t *userTask) cancel(b batch) {
 	t.gone = true
 }
 
-// waitingTimer is a timer that an element waits for.
+// waitingTimer is a timer of a waiting element.
 type waitingTimer struct {
 	Timer
 	el *element
@@ -132,12 +132,11 @@ func (t *waitingTimer) cancel(b batch) {
 	t.el.in.event(b, "TIMER", "CANCELED", t.Key, (*timerValue)(t))
 }
 
-// subscription is what an element waits for: a message, which arrives on the
-// partition that its correlation key belongs to.
+// subscription is the wait of an element for a message, which arrives on the partition of its correlation key.
 type subscription struct {
 	MessageWait // the instance's side
 	el          *element
-	there       *partition // of the messages
+	there       *partition // the messages' side
 	thereKey    int64
 	message     int64
 	gone        bool
@@ -206,8 +205,7 @@ func (s *subscription) publish() {
 	})
 }
 
-// cancel closes the subscription on both partitions; the last records of it
-// come after the end of the instance.
+// cancel closes the subscription on both partitions; its last records follow the end of the instance.
 func (s *subscription) cancel(b batch) {
 	if s.gone {
 		return
