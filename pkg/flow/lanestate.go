@@ -180,7 +180,7 @@ func (s LaneState) Behind(last, first, id uint64) LaneState {
 // resumes from the state calls it.
 func (s LaneState) Check() error {
 	if s.Claim != nil && s.Claim.First != s.Done+1 {
-		return fmt.Errorf("the lane state is damaged: claim %s does not follow message %d", s.Claim, s.Done)
+		return fmt.Errorf("the lane state is corrupt: claim %s does not follow message %d", s.Claim, s.Done)
 	}
 	return nil
 }

@@ -9,18 +9,15 @@ import (
 	"sluice/pkg/record"
 )
 
-// renewAfter is how long after its stored_at, by ClickHouse's clock, an open claim gets
-// another one.
+// renewAfter is the age of an open claim, by ClickHouse's clock, after which it is renewed.
 const renewAfter = time.Hour
 
-// renewed is a claim as it is to be inserted: one that is older than an hour gets another
-// stored_at, so that however long ClickHouse or the ingester was away, rows are kept for
-// their whole retention. What an earlier insert has brought, or will bring yet, carries the
-// one before: tokens do not cover it. When all rows that are open are visible, they were
-// inserted, and the claim stays.
+// renewed is the claim to insert: one older than an hour gets a new stored_at, so that rows keep
+// their whole retention however long ClickHouse or the ingester was down. Rows of an earlier insert
+// carry the old one: tokens do not cover it. If all open rows are visible they were inserted, and
+// the claim stays.
 //
-// It is not known which stored day the views have received a row with, so the days are
-// named for a recount.
+// It is unknown with which stored day views received a row, so the days are listed for a recount.
 func (s *session) renewed(ctx context.Context, b *block, c flow.Claim) (flow.Claim, error) {
 	clock, err := s.deps.Tables.Clock(ctx)
 	if err != nil || clock.Sub(time.UnixMilli(c.StoredAt)) <= renewAfter {
@@ -48,7 +45,7 @@ func (s *session) renewed(ctx context.Context, b *block, c flow.Claim) (flow.Cla
 			s.doubt(b, next, next.Uncut(i))
 		}
 	}
-	s.log.WarnContext(ctx, "an open claim is older than an hour: its rows are stored from now on", "claim", c, "stored_at", time.UnixMilli(c.StoredAt).UTC(), "now", clock.UTC())
+	s.log.WarnContext(ctx, "renewing an open claim older than an hour: its retention starts now", "claim", c, "stored_at", time.UnixMilli(c.StoredAt).UTC(), "now", clock.UTC())
 	s.next.Claim = &next
 	if err := s.swap(ctx, s.next); err != nil {
 		return c, err
@@ -58,8 +55,7 @@ func (s *session) renewed(ctx context.Context, b *block, c flow.Claim) (flow.Cla
 	return next, nil
 }
 
-// earlier is how many of n visible rows of a run carry a stored_at before the one of the
-// claim.
+// earlier counts the n visible rows of a run whose stored_at is older than the claim's.
 func (s *session) earlier(ctx context.Context, b *block, c flow.Claim, r flow.Run, n int) (uint64, error) {
 	if c.RenewedAt == 0 {
 		return 0, nil
@@ -68,14 +64,13 @@ func (s *session) earlier(ctx context.Context, b *block, c flow.Claim, r flow.Ru
 	rows.StoredAt = c.StoredAt
 	now, _, err := s.deps.Tables.Visible(ctx, rows, time.Time{})
 	if err != nil {
-		return 0, fmt.Errorf("look when rows %d to %d of claim %s were stored: %w", r.From, r.To, c, err)
+		return 0, fmt.Errorf("count rows %d to %d of claim %s with an earlier stored_at: %w", r.From, r.To, c, err)
 	}
 	return uint64(n) - now, nil
 }
 
-// expired is what came of an insert whose token is known and of which no row is visible,
-// if its rows may have expired since they were stored. Without them the token says that
-// they were stored; on any other day they are missing.
+// expired is the outcome of an insert that was deduplicated without a visible row, if its rows may
+// have expired: they were stored. Otherwise they are missing.
 func (s *session) expired(ctx context.Context, b *block, c flow.Claim, r flow.Run) (flow.Outcome, error) {
 	if expired, err := s.mayHaveExpired(ctx, c); err != nil || !expired {
 		return flow.Outcome{Result: flow.ResultMissing}, err
@@ -98,34 +93,32 @@ func (s *session) mayHaveExpired(ctx context.Context, c flow.Claim) (bool, error
 	return flow.UTCDay(first) <= line, err
 }
 
-// expiryLine is the last stored day of which rows may have expired; empty when none have.
+// expiryLine is the last stored day whose rows may have expired; empty if none.
 func (l *lane) expiryLine(ctx context.Context) (string, error) {
 	if l.deps.Expiry == nil {
 		return "", nil
 	}
 	line, err := l.deps.Expiry.Line(ctx)
 	if err != nil {
-		return "", fmt.Errorf("look which rows may have expired: %w", err)
+		return "", fmt.Errorf("read the expiry line: %w", err)
 	}
 	return line, nil
 }
 
-// safeParts is how many parts may have been inserted after a claim for its tokens
-// still to be taken as remembered: half of the least window of tokens that the
-// warehouse takes for enough. The other half is for inserts while this is asked,
-// and for a process that was paused between asking and inserting.
+// safeParts is the number of parts inserted since a claim up to which its tokens count as remembered:
+// half of the smallest deduplication window that Check accepts. The other half covers inserts during
+// the query, and a process paused between query and insert.
 const safeParts = 50_000
 
-// rememberedFor is how long an answer about the age of tokens is good.
+// rememberedFor is the validity of an answer about the age of tokens.
 const rememberedFor = time.Minute
 
-// isRemembered says whether the tables still know the tokens of the claim, in case
-// they were inserted.
+// isRemembered tells whether the tables still know the claim's tokens, if they were inserted.
 func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (bool, error) {
 	now := s.cfg.Now()
 	_, parts, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns}, time.UnixMilli(c.ClaimedAt))
 	if err != nil {
-		return false, fmt.Errorf("look how old claim %s is: %w", c, err)
+		return false, fmt.Errorf("read the age of claim %s: %w", c, err)
 	}
 	if parts > safeParts {
 		return false, nil
@@ -134,10 +127,9 @@ func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (boo
 	return true, nil
 }
 
-// isFresh tells whether the claim was made, or its tokens were known to be remembered, a
-// moment ago.
+// isFresh tells whether the claim was made, or its tokens were known to be remembered, recently.
 func (s *session) isFresh() bool {
-	// By both clocks: one of them stands still while the machine sleeps.
+	// By both clocks: the monotonic one may stop while the machine sleeps.
 	now := s.cfg.Now()
 	age, wall := now.Sub(s.remembered), now.UnixMilli()-s.remembered.UnixMilli()
 	return age < rememberedFor && 0 <= wall && wall < rememberedFor.Milliseconds()

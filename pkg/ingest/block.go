@@ -15,44 +15,43 @@ import (
 	"sluice/pkg/record"
 )
 
-// arrival is a request that has rows in the block.
+// arrival is a request with rows in the block.
 type arrival struct {
 	received    time.Time
 	records     int
-	traceParent string // of its span; empty when it is not traced
+	traceParent string // of its span; empty: not sampled
 }
 
-// block is a run of messages of one lane on its way into the warehouse. It is
-// owned by fill until it is handed to store, and by store until it is given
-// back; two of them take turns.
+// block is a run of messages of one lane on its way to the warehouse. fill owns it until it is passed
+// to store, and store until it returns it; two blocks alternate.
 type block struct {
-	first uint64       // sequence of the first message; 0 while there is none
-	end   dedup.Moment // the last message, and what the clock of the lane said then
+	first uint64       // sequence of the first message; 0: none
+	end   dedup.Moment // the last message, with its stream time
 	hash  *xxh3.Hasher // of the raw messages
 	born  time.Time    // when the first message was added
 
 	columns  record.Columns
 	months   []month        // of the rows
-	dropped  []flow.Run     // rows that were dropped, by their numbers: deduplicated or forgotten
-	forget   record.Forgets // orders, as the session has read them
-	skipped  []flow.Run     // rows of forgotten instances, by their places
-	dead     []flow.Dead    // what could not be decoded
+	dropped  []flow.Run     // dropped rows, by number: deduplicated or forgotten
+	forget   record.Forgets // orders read by the session
+	skipped  []flow.Run     // rows of forgotten instances, by place
+	dead     []flow.Dead    // undecodable records and messages
 	changes  []flow.Message // in order
-	moves    []flow.Move    // move markers before the block, by which requests of it are void, and its own
+	moves    []flow.Move    // move markers before the block that void its requests, and its own
 	requests []dedup.Request
-	places   int        // how many requests its messages have, and changes and move markers
-	voids    []flow.Run // those that count for nothing
+	places   int        // number of its requests, changes, and move markers
+	voids    []flow.Run // void requests
 	extra    int        // bytes of dead, changes and requests
 
 	arrivals []arrival
-	totals   flow.Totals // what became of the records before the insert: decoded, dropped, dead-lettered or void
-	full     bool        // no more fits: more is waiting
+	totals   flow.Totals // outcome counts before the insert
+	full     bool        // no more fits, and more is waiting
 }
 
-// month is a month of rows, and how many of them it has.
+// month is a month and its number of rows.
 type month struct {
 	number   int   // such as 202511
-	from, to int64 // ms since 1970, to excluded
+	from, to int64 // ms since 1970, to exclusive
 	rows     int
 }
 
@@ -60,7 +59,7 @@ const (
 	// maxMonths ends a block: each month is a piece of its claim.
 	maxMonths = 24
 
-	// maxPlaces ends a block: so void requests take little of its claim.
+	// maxPlaces ends a block, which bounds the void requests of its claim.
 	maxPlaces = 1 << 18
 )
 
@@ -71,7 +70,7 @@ func (b *block) reset() {
 	b.places = 0
 	b.hash.Reset()
 	b.columns.Reset()
-	clear(b.dead) // let go of the messages
+	clear(b.dead) // release the messages
 	clear(b.changes)
 	clear(b.requests)
 	clear(b.arrivals)
@@ -80,11 +79,10 @@ func (b *block) reset() {
 	b.dropped, b.skipped = nil, nil
 }
 
-// shrink gives the memory of an empty block back when it has much more than it
-// may fill: a block of huge records leaves room in one column, the next one in
-// another, and a lane that has to share has less than it had alone.
+// shrink frees the memory of an empty block that far exceeds its limit: huge records grow one column of
+// a block, then another, and a lane that shares memory has less than before.
 func (b *block) shrink(enough int) {
-	const spare = 8 << 20 // of messages that go beyond what is full
+	const spare = 8 << 20 // for messages beyond the limit
 	if b.columns.Held() > enough+spare {
 		b.columns = record.Columns{}
 		b.columns.Reset()
@@ -95,14 +93,13 @@ func (b *block) empty() bool { return b.first == 0 }
 
 func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
 
-// ended tells whether nothing more goes in: behind a move marker, or with more
-// months or requests than a claim may have.
+// ended tells whether nothing more may be added: after a move marker, or beyond the months or requests
+// of a claim.
 func (b *block) ended() bool {
 	return !b.empty() && (len(b.moved()) > 0 || len(b.months) > maxMonths || b.places >= maxPlaces)
 }
 
-// moved is the move markers of the block itself: their sources may have been on other
-// lanes before.
+// moved is the block's own move markers: their sources may have been on other lanes before.
 func (b *block) moved() []flow.Move {
 	own := slices.IndexFunc(b.moves, func(m flow.Move) bool { return m.Seq >= b.first })
 	if own < 0 {
@@ -111,8 +108,8 @@ func (b *block) moved() []flow.Move {
 	return b.moves[own:]
 }
 
-// decided is the claim of the block, without its times and pieces, when the rows at
-// these places are known already. It numbers the rows, and drops those that go.
+// decided is the claim of the block, without times and pieces, if the rows at these places are
+// deduplicated. It numbers the rows and drops those.
 func (b *block) decided(places []flow.Run) flow.Claim {
 	c := flow.Claim{First: b.first, Last: b.end.Seq, Stamp: b.end.Stamp, Messages: b.messages(), Counted: b.counted(), Void: flow.FormatRuns(b.voids)}
 	numbers := b.number(places, b.skipped)
@@ -123,9 +120,8 @@ func (b *block) decided(places []flow.Run) flow.Claim {
 	return c
 }
 
-// counted is the hash of how the rows are numbered: which records of each message cannot
-// be decoded, and so are none, and where the month changes from one row to the next. It
-// is asked before the rows are put into that order.
+// counted is the hash of the row numbering: undecodable records of each message, and the changes of month
+// between rows. It must be called before the rows are reordered.
 func (b *block) counted() string {
 	var numbers []byte
 	for _, d := range b.dead {
@@ -145,7 +141,6 @@ func (b *block) counted() string {
 	return fmt.Sprintf("%016x", xxh3.Hash(numbers))
 }
 
-// messages is the hash of the raw messages.
 func (b *block) messages() string { return fmt.Sprintf("%x", b.hash.Sum128().Bytes()) }
 
 // kinds of messages.
@@ -156,14 +151,14 @@ const (
 	kindTick    = "tick"
 )
 
-// number numbers the rows: by month, then by place. It puts the columns into that
-// order, and returns the numbers of rows that are given by their places, for each list.
+// number numbers the rows by month, then place. It reorders the columns, and maps the lists of places to
+// numbers.
 func (b *block) number(lists ...[]flow.Run) [][]flow.Run {
 	if len(b.months) <= 1 {
 		return lists
 	}
 	slices.SortFunc(b.months, func(x, y month) int { return x.number - y.number })
-	ends := make([]int, len(b.months)) // where the next row of each month goes
+	ends := make([]int, len(b.months)) // the next row of each month
 	for i, end := 0, 0; i < len(ends); i++ {
 		ends[i] = end
 		end += b.months[i].rows
@@ -195,8 +190,8 @@ func (b *block) number(lists ...[]flow.Run) [][]flow.Run {
 	return lists
 }
 
-// forgotten is the rows of forgotten instances by their numbers, and behind all rows
-// what cannot be decoded and names one, as a claim has them.
+// forgotten is the numbers of rows of forgotten instances, and of undecodable records that name one, which
+// are numbered after all rows.
 func (b *block) forgotten(rows []flow.Run) []flow.Run {
 	for i := range b.dead {
 		if d := &b.dead[i]; b.forget.Names(&d.Message, d.Index, d.Message.Body) {
@@ -206,8 +201,7 @@ func (b *block) forgotten(rows []flow.Run) []flow.Run {
 	return rows
 }
 
-// drop drops rows, by their numbers: those that are known already, and those that are
-// forgotten, as a claim has them.
+// drop drops rows by number: the deduplicated and the forgotten ones of a claim.
 func (b *block) drop(known, forgotten []flow.Run) {
 	rows := b.columns.Rows()
 	for _, r := range known {
@@ -219,7 +213,7 @@ func (b *block) drop(known, forgotten []flow.Run) {
 			n := uint64(max(b.dead[i].Message.Records, 1))
 			b.totals.DeadLettered -= n
 			b.totals.Forgotten += n
-			b.dead[i] = flow.Dead{} // nothing to dead-letter
+			b.dead[i] = flow.Dead{} // not dead-lettered
 		}
 		if r.To = min(r.To, rows); r.From < r.To {
 			b.totals.Forgotten += uint64(r.To - r.From)
@@ -231,15 +225,13 @@ func (b *block) drop(known, forgotten []flow.Run) {
 	b.columns.Drop(b.dropped)
 }
 
-// sum is the hash of a claim: of its messages, of how their rows are numbered, and of
-// those that are dropped, which it names by their numbers.
+// sum is the hash of a claim: of its messages, their numbering, and the dropped rows.
 func sum(c flow.Claim) string {
 	sum := xxh3.HashString128(fmt.Sprintf("%s %s %s %s %s", c.Messages, c.Counted, c.Dropped, c.Forgotten, c.Void)).Bytes()
 	return hex.EncodeToString(sum[:])
 }
 
-// rows is how many numbers there are: of the rows that are left, and of those
-// that were dropped.
+// rows is the count of numbers: remaining and dropped rows.
 func (b *block) rows() int {
 	n := b.columns.Rows()
 	for _, r := range b.dropped {
@@ -248,8 +240,7 @@ func (b *block) rows() int {
 	return n
 }
 
-// at is where the row with a number is in the columns: if it was dropped, the next
-// one that was not.
+// at is the index in the columns of the row with a number; if it was dropped, of the next remaining one.
 func (b *block) at(number int) int {
 	at := number
 	for _, r := range b.dropped {
@@ -261,7 +252,7 @@ func (b *block) at(number int) int {
 	return at
 }
 
-// numberOf is the number of a row of the columns, or of their end.
+// numberOf is the number of a row of the columns, or of the end.
 func (b *block) numberOf(at int) int {
 	if at == b.columns.Rows() {
 		return b.rows()
@@ -275,11 +266,10 @@ func (b *block) numberOf(at int) int {
 	return at
 }
 
-// left is how many rows of a run of numbers were not dropped.
+// left counts the remaining rows of a run of numbers.
 func (b *block) left(r flow.Run) int { return b.at(r.To) - b.at(r.From) }
 
-// half is the number in the middle of a piece, where it is cut; 0 when only one
-// row is left of it.
+// half is the number at which a piece is cut in two; 0 if only one row remains.
 func (b *block) half(r flow.Run) int {
 	from, to := b.at(r.From), b.at(r.To)
 	if to-from <= 1 {
@@ -288,8 +278,8 @@ func (b *block) half(r flow.Run) int {
 	return b.numberOf(from + (to-from)/2)
 }
 
-// ends are the ends of pieces of a run of numbers: each of one month, and of at
-// most so many rows, any number when limit is 0. Of many only the first.
+// ends are the ends of pieces of a run of numbers: each of one month and at most limit rows, 0 for no limit.
+// If there are many, only the first ones.
 func (b *block) ends(r flow.Run, limit int) (ends []int) {
 	from, to := b.at(r.From), b.at(r.To)
 	for from < to && len(ends) < flow.MaxPieces {

@@ -14,11 +14,10 @@ import (
 	"sluice/pkg/record"
 )
 
-// readAhead is how many messages wait to be decoded, so that reading and
-// decoding overlap.
+// readAhead is the number of messages read ahead of decoding.
 const readAhead = 4
 
-// read hands on the messages of the lane, and makes sure that none is missing.
+// read forwards the messages of the lane, and fails if one is missing.
 func (s *session) read(ctx context.Context, reader Reader, from uint64, messages chan<- flow.Entry) error {
 	for want := from; ; want++ {
 		e, err := reader.Next(ctx)
@@ -26,7 +25,7 @@ func (s *session) read(ctx context.Context, reader Reader, from uint64, messages
 			return fmt.Errorf("read the lane: %w", err)
 		}
 		if e.Seq != want {
-			return fmt.Errorf("read the lane: got message %d where %d comes next: %w", e.Seq, want, flow.ErrGap)
+			return fmt.Errorf("read the lane: got message %d instead of %d: %w", e.Seq, want, flow.ErrGap)
 		}
 		s.metrics.messages.Inc()
 		select {
@@ -37,10 +36,9 @@ func (s *session) read(ctx context.Context, reader Reader, from uint64, messages
 	}
 }
 
-// fill decodes messages into blocks and hands them to store, which takes one
-// only when it has nothing else to do. The claim of the state that the session
-// begins with, if there is one, is the first block, whatever its size. While
-// nothing arrives it sends nil now and then: it is alive.
+// fill decodes messages into blocks and passes them to store, which accepts one only when it is idle. The claim in
+// the session's first state, if any, is the first block, whatever its size. While nothing arrives it sends nil
+// periodically, as a heartbeat.
 func (s *session) fill(ctx context.Context, begun flow.LaneState, forget record.Forgets, messages <-chan flow.Entry, blocks chan<- *block, free <-chan *block) error {
 	f := filler{session: s, begun: begun, moves: begun.Moves, messages: messages, blocks: blocks}
 	for claim := begun.Claim; ; claim = nil {
@@ -52,7 +50,7 @@ func (s *session) fill(ctx context.Context, begun flow.LaneState, forget record.
 		}
 		b.reset()
 		b.forget = forget
-		b.shrink(2 * s.maxBytes()) // growing leaves up to as much room again
+		b.shrink(2 * s.maxBytes()) // growth may double the capacity
 		var err error
 		if claim != nil {
 			err = f.refill(ctx, b, *claim)
@@ -65,22 +63,22 @@ func (s *session) fill(ctx context.Context, begun flow.LaneState, forget record.
 	}
 }
 
-// filler is what fill has in hand.
+// filler is the state of fill.
 type filler struct {
 	*session
-	begun    flow.LaneState // the session began with it
+	begun    flow.LaneState // first state of the session
 	moves    []flow.Move    // move markers, up to the last block
 	messages <-chan flow.Entry
 	blocks   chan<- *block
-	next     flow.Entry // the message that did not fit into the block before; Seq 0 when there is none
-	handed   time.Time  // when a block was last given away
+	next     flow.Entry // the message that did not fit into the last block; Seq 0: none
+	handed   time.Time  // when a block was last passed on
 }
 
-// refill makes the block that was claimed again.
+// refill fills the block of a claim again.
 func (f *filler) refill(ctx context.Context, b *block, claim flow.Claim) error {
 	void, err := flow.ParseRuns(claim.Void)
 	if err != nil {
-		return halt("the lane state is damaged: claim %s: %w", claim, err)
+		return halt("the lane state is corrupt: claim %s: %w", claim, err)
 	}
 	for b.end.Seq < claim.Last {
 		select {
@@ -103,12 +101,12 @@ func (f *filler) refill(ctx context.Context, b *block, claim flow.Claim) error {
 	}
 }
 
-// fillNew fills b until it is handed over.
+// fillNew fills b until it is passed on.
 func (f *filler) fillNew(ctx context.Context, b *block) error {
 	tick := time.NewTimer(f.cfg.MaxAge)
 	defer tick.Stop()
 	for {
-		if f.next.Seq == 0 { // what has arrived goes in before the block is offered
+		if f.next.Seq == 0 { // add arrived messages before offering the block
 			select {
 			case f.next = <-f.messages:
 			default:
@@ -155,8 +153,8 @@ func (f *filler) fillNew(ctx context.Context, b *block) error {
 	}
 }
 
-// isVoid tells whether a request of the next message counts for nothing: its entry came
-// too late, or its source had left the lane.
+// isVoid tells whether a request of the next message is void: its entry came too late, or its source had left the
+// lane.
 func (f *filler) isVoid(b *block, m *flow.Message) bool {
 	if f.requests.IsVoid(&f.next) {
 		return true
@@ -168,9 +166,8 @@ func (f *filler) isVoid(b *block, m *flow.Message) bool {
 	return is
 }
 
-// add adds a message to the end of a block, which is of one incarnation; isVoid says
-// which of its requests do not count, and of these nothing is kept. It never fails: what
-// cannot be decoded is dead-lettered.
+// add appends a message to a block, which is of one incarnation. isVoid selects void requests, of which nothing is
+// kept. It never fails: undecodable records are dead-lettered.
 func (f *filler) add(b *block, e flow.Entry, isVoid func(place int, m *flow.Message) bool) {
 	if b.empty() {
 		b.first, b.born = e.Seq, time.Now()
@@ -186,7 +183,7 @@ func (f *filler) add(b *block, e flow.Entry, isVoid func(place int, m *flow.Mess
 	for i := range e.Messages {
 		m := &e.Messages[i]
 		m.Incarnation = f.begun.IncarnationOf(e.Seq)
-		_, kind, _ := strings.Cut(strings.TrimPrefix(m.Topic, "flow."), ".") // behind the lane
+		_, kind, _ := strings.Cut(strings.TrimPrefix(m.Topic, "flow."), ".") // after the lane
 		kind, _, _ = strings.Cut(kind, ".")
 		b.places++
 		switch {
@@ -200,7 +197,7 @@ func (f *filler) add(b *block, e flow.Entry, isVoid func(place int, m *flow.Mess
 			before := b.columns.Rows()
 			bad, err := b.columns.AppendGood(m)
 			if broken := (*record.BadRecordError)(nil); errors.As(err, &broken) {
-				bad = append(bad, broken) // nothing of the message was appended
+				bad = append(bad, broken) // no row of the message was appended
 			}
 			for _, one := range bad {
 				b.deadLetter(*m, one)
@@ -211,14 +208,14 @@ func (f *filler) add(b *block, e flow.Entry, isVoid func(place int, m *flow.Mess
 			b.extra += len(m.Body)
 		case kind == kindMove:
 			b.moves = append(b.moves, flow.Move{Source: m.Source, Revision: m.Revision, Seq: m.Seq})
-		case kind != kindTick: // of which stream time went on
+		case kind != kindTick: // which only advances stream time
 			b.deadLetter(*m, &record.BadRecordError{Index: -1, Code: "unknown_topic", Reason: "the message has an unknown topic", Raw: m.Body})
 		}
 	}
 	f.moves = flow.AddMoves(f.moves, b.moved()) // a marker ends its block
 }
 
-// arrived counts the rows that a message of records has appended, from one on.
+// arrived counts the rows that a message appended, starting at from.
 func (b *block) arrived(e *flow.Entry, m *flow.Message, from int) {
 	n := b.columns.Rows() - from
 	if n > 0 {
@@ -235,10 +232,10 @@ func (b *block) arrived(e *flow.Entry, m *flow.Message, from int) {
 	}
 }
 
-// requestBytes is what a request of the block takes.
+// requestBytes is the memory of a request in a block.
 const requestBytes = 200
 
-// countMonths counts rows of these times. Neighbours are mostly of one month.
+// countMonths counts rows of these times. Neighbours mostly share a month.
 func (b *block) countMonths(times []int64) {
 	at := len(b.months) - 1
 	for _, ms := range times {
@@ -259,7 +256,7 @@ func (b *block) countMonths(times []int64) {
 
 func (b *block) deadLetter(m flow.Message, bad *record.BadRecordError) {
 	index, n := bad.Index, uint64(1)
-	if index < 0 { // the whole message: as many as its publisher has counted
+	if index < 0 { // the whole message: the publisher's count
 		index, n = -1-m.Ordinal, uint64(max(m.Records, 1))
 	}
 	b.dead = append(b.dead, dead(m, index, bad.Raw, bad.Code, bad.Reason))
@@ -268,7 +265,7 @@ func (b *block) deadLetter(m flow.Message, bad *record.BadRecordError) {
 	b.totals.DeadLettered += n
 }
 
-// dead is the record with this index of m, or all of m when it is below 0.
+// dead is the record with this index of m, or all of m if it is below 0.
 func dead(m flow.Message, index int, raw []byte, code, reason string) flow.Dead {
 	m.Body = raw
 	if index >= 0 {
@@ -277,8 +274,7 @@ func dead(m flow.Message, index int, raw []byte, code, reason string) flow.Dead 
 	return flow.Dead{Message: m, Index: index, Code: code, Reason: reason}
 }
 
-// maxBytes is where a block is full. Lanes that are worked on at once share the
-// memory.
+// maxBytes is the size limit of a block. The held lanes share the memory.
 func (l *lane) maxBytes() int {
 	if l.cfg.MaxBytes > 0 {
 		return l.cfg.MaxBytes
@@ -286,16 +282,14 @@ func (l *lane) maxBytes() int {
 	return max(l.share(l.cfg.SharedBytes), minBytes)
 }
 
-// share is what a lane has of the bytes that all lanes of this process have.
+// share is a lane's share of the bytes of all lanes of this process.
 func (l *lane) share(bytes int) int { return bytes / int(max(1, l.peers.Load())) }
 
-// minBytes is a block worth inserting, however many lanes share the memory.
+// minBytes is the smallest size limit of a block, however many lanes share the memory.
 const minBytes = 1 << 20
 
-// pause is the least time between a block and the next one, as long as that has no
-// more than these rows. An insert has its price, however few rows it has: a small one may
-// take a quarter of the time, and waits otherwise. Lanes that are worked on at once share
-// what one would make of parts. All of this is within MaxAge.
+// pause is the minimum time between a block and the next one of at most this many rows. Every insert has a fixed
+// cost: small ones may take a quarter of the time. Held lanes share the rate of parts. It is at most MaxAge.
 func (s *session) pause(rows int) time.Duration {
 	pause := s.cfg.MinPause
 	if rows < fewRows {
@@ -304,5 +298,5 @@ func (s *session) pause(rows int) time.Duration {
 	return min(pause*time.Duration(max(1, s.peers.Load())), max(s.cfg.MinPause, s.cfg.MaxAge))
 }
 
-// fewRows cost ClickHouse less than what an insert of none would, with all views.
+// fewRows cost ClickHouse less than the fixed cost of an insert with all views.
 const fewRows = 10_000

@@ -23,15 +23,15 @@ func TestWhatIsNoticedHalts(t *testing.T) {
 		}, "the stream was recreated"},
 		{"a claimed message has changed", func(w *world) {
 			w.state.Claim = &flow.Claim{First: 3, Last: 3, Hash: "0"}
-		}, "not those that were claimed"},
+		}, "differ from the claimed ones"},
 		{"a claimed message has other bytes of the same number", func(w *world) {
 			w.state.Claim = w.claim(3, 3)
 			w.messages[2].Body[8]++
-		}, "not those that were claimed"},
+		}, "differ from the claimed ones"},
 		{"a message is missing in the middle", func(w *world) { w.messages[2].Seq = 4 }, "missing from the lane"},
 		{"messages were purged before they were stored", func(w *world) { w.purged = 3 }, "missing from the lane"},
 		{"the stream has been set back", func(w *world) { w.messages = w.messages[:1] }, "missing from the lane"},
-		{"the claim does not follow", func(w *world) { w.state.Claim = &flow.Claim{First: 4, Last: 4} }, "the lane state is damaged"},
+		{"the claim does not follow", func(w *world) { w.state.Claim = &flow.Claim{First: 4, Last: 4} }, "the lane state is corrupt"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

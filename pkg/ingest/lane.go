@@ -22,17 +22,16 @@ type lane struct {
 	number  int
 	deps    Deps
 	metrics *laneMetrics
-	peers   *atomic.Int32 // lanes this process works on
+	peers   *atomic.Int32 // lanes held by this process
 
-	records  *dedup.RecordIndex // of what is stored, as far as a session has learned; owned by store while one runs
-	requests *dedup.Requests    // which requests came lately; its clock is owned by fill while a session runs, the rest by store
+	records  *dedup.RecordIndex // of stored records; owned by store while a session runs
+	requests *dedup.Requests    // recent requests; while a session runs fill owns its clock, store the rest
 	strain   strain             // owned by store while a session runs
 }
 
-// run works on the lane until ctx ends, then returns nil; or until another
-// process has taken it, then returns flow.ErrNotOwner; or until the warehouse
-// could not be reached for long and another process might, then returns
-// flow.ErrUnreachable. Any other failure ends a session, never the loop.
+// run works on the lane until ctx ends, then returns nil; until another process has taken it, then returns
+// flow.ErrNotOwner; or until the warehouse was unreachable for long and another process might reach it, then returns
+// flow.ErrUnreachable. Other failures end a session, not the loop.
 func (l *lane) run(ctx context.Context) error {
 	beat, end := l.cfg.Heartbeat(l.loop)
 	defer end()
@@ -58,10 +57,10 @@ func (l *lane) run(ctx context.Context) error {
 		}
 		l.beat()
 		pause := heldTick
-		if !errors.Is(err, errHeld) && !errors.Is(err, flow.ErrNotOwner) { // a hold, or another owner: the lane state says which
+		if !errors.Is(err, errHeld) && !errors.Is(err, flow.ErrNotOwner) { // not failures: the lane state tells
 			pause = l.failed(err)
 			if l.isCutOff() && l.deps.Leases.Others() {
-				// What is claimed the next owner stores, under the same tokens.
+				// The next owner stores the claim under the same tokens.
 				return fmt.Errorf("%w: %w", flow.ErrUnreachable, err)
 			}
 		}
@@ -73,7 +72,7 @@ func (l *lane) run(ctx context.Context) error {
 	return nil
 }
 
-// untilReady waits until the warehouse can be used, or ctx ends.
+// untilReady waits until the warehouse is usable, or ctx ends.
 func (l *lane) untilReady(ctx context.Context) error {
 	if l.cfg.Ready == nil {
 		return nil
@@ -95,18 +94,17 @@ func (l *lane) untilReady(ctx context.Context) error {
 	}
 }
 
-// errHeld says that the lane is held between two blocks, with no claim open. It
-// is no failure.
+// errHeld means that the lane is held between two blocks, without a claim. It is not a failure.
 var errHeld = errors.New("the lane is held")
 
-// heldTick is how often a lane that is held looks whether it may resume.
+// heldTick is the interval at which a held lane checks whether it may resume.
 const heldTick = 100 * time.Millisecond
 
-// errSuperseded says that another process has taken the lane since it was ours.
+// errSuperseded means that another process has taken the lane.
 var errSuperseded = errors.New("the lane has another owner")
 
-// take reads the lane state and makes it ours. It may be taken from another owner,
-// once: when it was ours before, another has done the same since.
+// take reads the lane state and becomes its owner. It may take the lane from another owner once: if it already owned
+// it, another process has taken it since.
 func (l *lane) take(ctx context.Context, owned bool) (flow.LaneState, error) {
 	s, err := l.deps.States.Read(ctx, l.number)
 	switch {
@@ -119,28 +117,27 @@ func (l *lane) take(ctx context.Context, owned bool) (flow.LaneState, error) {
 	}
 	before := s.Owner
 	s.Owner = l.cfg.Owner
-	// From here on the owner before us cannot move the checkpoint. What it has
-	// claimed we store too, under the same tokens.
+	// From here on the previous owner cannot move the checkpoint. This process stores its
+	// claim too, under the same tokens.
 	if s, err = l.deps.States.CompareAndSwap(ctx, l.number, s); err != nil {
 		return s, fmt.Errorf("take the lane: %w", err)
 	}
-	// What the owner before has sent may arrive yet.
+	// Inserts of the previous owner may still arrive.
 	l.strain.unanswered = s.Claim != nil
 	l.log.Info("lane taken", "done", s.Done, "claim", s.Claim, "from", before)
 	return s, nil
 }
 
-// session is one run of the loop of a lane, from its checkpoint to the first
-// failure. Everything it rests on is in the lane state; nothing outlives it. Its
-// fields are owned by store.
+// session is one run of the loop of a lane, from its checkpoint to the first failure. All of its state is derived from
+// the lane state. Its fields are owned by store.
 type session struct {
 	*lane
-	took atomic.Int64 // how long the last insert took, ns; 0 before one has; read by fill
+	took atomic.Int64 // duration of the last insert, ns; 0 before the first; read by fill
 
-	state      flow.LaneState // as it was written last
-	next       flow.LaneState // as it will be written next: a block that is stored is done there
-	repeated   bool           // pieces of the claim may have been inserted before: their rows are counted after the insert
-	remembered time.Time      // when the tokens of the claim were last known to be remembered; zero when it is not known
+	state      flow.LaneState // as last written
+	next       flow.LaneState // as written next: includes a stored block as done
+	repeated   bool           // pieces of the claim may be inserted already: count their rows after the insert
+	remembered time.Time      // when the claim's tokens were last known to be remembered; zero: unknown
 }
 
 // session resumes from a lane state until something fails or ctx ends.
@@ -168,8 +165,8 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 	if err := l.compare(ctx, state); err != nil {
 		return err
 	}
-	// After the lane state: an order that is written from now on changes it, so that
-	// this session loses its next compare-and-swap.
+	// Read after the lane state: a later order changes the state, so that this session
+	// loses its next compare-and-swap.
 	orders, err := l.deps.Forgets.Forgets(ctx)
 	if err != nil {
 		return err
@@ -180,14 +177,14 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 
 	l.records.ForgetAll()
 	s := &session{lane: l, state: state, next: state}
-	if !slices.Equal(before, state.Incarnations) { // readers of what changes made ask the lane state for the incarnation
+	if !slices.Equal(before, state.Incarnations) { // readers of the state store read the incarnation from the lane state
 		if err := s.swap(ctx, state); err != nil {
 			return err
 		}
 	}
 	l.metrics.lag.again()
 	messages := make(chan flow.Entry, readAhead)
-	blocks := make(chan *block)  // without a buffer: a block grows as long as store is busy
+	blocks := make(chan *block)  // unbuffered: a block grows while store is busy
 	free := make(chan *block, 2) // one is filled while the other is stored
 	free <- newBlock()
 	free <- newBlock()
@@ -198,17 +195,16 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 	return g.Wait()
 }
 
-// begin makes the first incarnation of a lane, above that of every row, and above the
-// time at which its stream was created; or it completes those that a reset has left.
+// begin writes the first incarnation of a lane, above that of every row and above the creation time of its stream, or
+// completes those left by a reset.
 //
-// So when there is no lane state, rows of an incarnation above that time are of
-// this very stream: it was read before, and the state is lost. It is not known which
-// messages they are of if the stream was set back, so the lane halts.
+// Without a lane state, rows of an incarnation above that time mean that this very stream was read and the state was
+// lost. It is unknown which messages they are of if the stream was set back, so the lane halts.
 func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Time) (flow.LaneState, error) {
 	made := uint64(max(0, created.UnixMilli()))
 	last, seq, err := l.deps.Index.Last(ctx, l.number, 0)
 	if err != nil {
-		return state, fmt.Errorf("look for earlier incarnations of the lane: %w", err)
+		return state, fmt.Errorf("read earlier incarnations of the lane: %w", err)
 	}
 	n := len(state.Incarnations)
 	if n == 0 {
@@ -217,12 +213,11 @@ func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Tim
 		}
 		return state.WithIncarnation(max(uint64(l.cfg.Now().UnixMilli()), last+1, made+1), state.Done+1), nil
 	}
-	// The reset may not have known of all rows, and of no incarnation at all if the
-	// lane state was lost.
+	// The reset may have missed rows, and all incarnations if the lane state was lost.
 	chosen, listed := state.Incarnations[n-1], slices.Clone(state.Incarnations[:n-1])
 	stored, err := l.deps.Index.Incarnations(ctx, l.number, made)
 	if err != nil {
-		return state, fmt.Errorf("look for earlier incarnations of the lane: %w", err)
+		return state, fmt.Errorf("read earlier incarnations of the lane: %w", err)
 	}
 	for _, one := range stored {
 		if !slices.ContainsFunc(listed, func(in flow.Incarnation) bool { return in.ID == one.ID }) {
@@ -232,28 +227,26 @@ func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Tim
 	slices.SortFunc(listed, func(a, b flow.Incarnation) int { return cmp.Compare(a.ID, b.ID) })
 	if len(listed) > 0 {
 		listed[0].First = 1
-	} else { // nothing was stored of the messages before
+	} else { // no earlier message was stored
 		chosen.First = state.Done + 1
 	}
 	state.Incarnations, state.Reset = listed, false
 	return state.WithIncarnation(max(chosen.ID, last+1), chosen.First), nil
 }
 
-// compare looks where the table ends.
+// compare compares the end of the table with the lane state.
 //
-// A table that reaches further than anything that was ever claimed of the current
-// incarnation, or has rows of a later one, belongs to a state that is gone, as when NATS
-// was restored from a backup: resuming would give new messages the places of old ones, so
-// the lane halts until an operator has named the last message that is unchanged. Those
-// behind it are of another incarnation then, and records that are known by their place are
-// looked up in those before.
+// A table beyond every claim of the current incarnation, or with rows of a later one, belongs to a lost state, as
+// after a restore of NATS: resuming would reuse the places of other messages. The lane halts until an operator has
+// named the last unchanged message. Later messages then belong to a new incarnation, and records identified by place
+// are looked up in the earlier ones.
 //
-// One that was set back with flow.sources halts the lane too (marks). Where flow.records
-// alone ends before the checkpoint, rows were deleted: that is reported.
+// A table that was set back together with flow.sources halts the lane too (marks). If only flow.records ends before
+// the checkpoint, rows were deleted: that is reported.
 func (l *lane) compare(ctx context.Context, s flow.LaneState) error {
 	of, _, err := l.deps.Index.Last(ctx, l.number, 0)
 	if err != nil {
-		return fmt.Errorf("look for later incarnations of the lane: %w", err)
+		return fmt.Errorf("read later incarnations of the lane: %w", err)
 	}
 	if of > s.Incarnation() {
 		return halt("the table has records of incarnation %d, which the lane state does not list: the bucket of lane states was set back; run sluice lanes reset --lane %d and name the last unchanged message", of, l.number)
@@ -275,7 +268,7 @@ func (l *lane) compare(ctx context.Context, s flow.LaneState) error {
 	}
 	if _, expired, _ := s.Unexpired(line); last < s.LastRow && s.LastRow > expired {
 		l.metrics.missing.Set(float64(s.LastRow - last))
-		l.log.Error("the table has lost records that were stored: restore it, or rebuild it from the stream",
+		l.log.Error("the table is missing stored records: restore it, or rebuild it from the stream",
 			"last_stored", s.LastRow, "last_in_table", last)
 	} else {
 		l.metrics.missing.Set(0)
@@ -284,34 +277,32 @@ func (l *lane) compare(ctx context.Context, s flow.LaneState) error {
 	return err
 }
 
-// marks asks how far days reach in the warehouse, and makes sure that the answer can be
-// trusted: what it is read from must have received all rows that were stored of the lane.
-// It is asked before each claim, so that a warehouse that was set back halts the lane
-// before anything is stored on top.
+// marks returns the progress of days in the warehouse, after checking that flow.sources has received all stored rows of
+// the lane. It is called before each claim, so that a warehouse that was set back halts the lane before anything more
+// is stored.
 func (l *lane) marks(ctx context.Context, s flow.LaneState, days []flow.SourceDay) (flow.Marks, error) {
 	marks, err := l.deps.Index.Marks(ctx, l.number, s.Incarnation(), days)
 	if err != nil {
-		return marks, fmt.Errorf("look how far the sources reach: %w", err)
+		return marks, fmt.Errorf("read the progress of the sources: %w", err)
 	}
 	if marks.Rows >= s.Totals.Stored {
 		return marks, nil
 	}
-	// Either flow.sources alone has lost something: then records that are stored would be
-	// taken for new. Or flow.records has lost the same, as when all of ClickHouse was
-	// restored from a backup: then records would be lost whose requests the log knows.
+	// Either only flow.sources lost rows: stored records would count as new. Or flow.records
+	// lost the same, as after a restore of ClickHouse: records whose requests the log has
+	// would be lost.
 	stale, err := l.deps.Index.StaleSourceDays(ctx, l.number, s.Incarnation())
 	if err != nil {
 		return marks, fmt.Errorf("compare flow.sources with flow.records: %w", err)
 	}
 	if len(stale) > 0 {
-		return marks, halt("flow.sources is missing rows: it lacks records of %d days, of source %q first, so that records which are resent would be stored twice; fill it from flow.records (docs/runbooks/lanes.md says how)", len(stale), stale[0].Source)
+		return marks, halt("flow.sources is missing rows: it lacks records of %d days, of source %q first, so resent records would be stored twice; refill it from flow.records (docs/runbooks/lanes.md says how)", len(stale), stale[0].Source)
 	}
-	return marks, halt("ClickHouse was set back: %d of the %d rows that were stored of the lane are missing; stop the ingesters, run sluice rebuild, and put its tables in place (docs/runbooks/RecordsLostInTable.md says how)", s.Totals.Stored-marks.Rows, s.Totals.Stored)
+	return marks, halt("ClickHouse was set back: %d of the %d stored rows of the lane are missing; stop the ingesters, run sluice rebuild, and put its tables in place (docs/runbooks/RecordsLostInTable.md says how)", s.Totals.Stored-marks.Rows, s.Totals.Stored)
 }
 
-// checkMoves compares the move markers that a block has, and those by which requests
-// of it are void, with the lists of lanes they were written for. A list of an earlier
-// revision was set back: its apis have answered OK for requests that are void.
+// checkMoves compares the move markers of a block, and those that void its requests, with the lane lists they were
+// written for. A list of an earlier revision was set back: its apis have acknowledged void requests.
 func (s *session) checkMoves(ctx context.Context, moves []flow.Move) error {
 	for _, move := range moves {
 		switch revision, err := s.deps.Lanes.Revision(ctx, move.Source); {
@@ -324,9 +315,8 @@ func (s *session) checkMoves(ctx context.Context, moves []flow.Move) error {
 	return nil
 }
 
-// inserts is how many inserts a new block is made of: several when more is
-// waiting, so that the lane goes as fast as several inserts do, and one while it
-// keeps up, so that there are few parts to merge.
+// inserts is the number of concurrent inserts of a new block: several when more is waiting, to raise the rate; one while
+// the lane keeps up, to create fewer parts.
 func (s *session) inserts(b *block) int {
 	if !b.full || time.Now().Before(s.strain.single) {
 		return 1
@@ -334,19 +324,19 @@ func (s *session) inserts(b *block) int {
 	return max(1, min(s.cfg.Together, b.columns.Bytes()/s.cfg.PieceBytes))
 }
 
-// Marks asks how far days reach; see dedup.Tables.
+// Marks implements dedup.Tables.
 func (s *session) Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks, error) {
 	return s.marks(ctx, s.next, days)
 }
 
-// Known asks which rows may be stored already; see dedup.Tables.
+// Known implements dedup.Tables.
 func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	s.metrics.lookups.Inc()
 	s.metrics.lookedUp.Add(float64(len(rows)))
 	return s.deps.Index.Known(ctx, c, rows, found)
 }
 
-// heads reads what the headers of messages of the lane say.
+// heads reads the headers of messages of the lane.
 func (l *lane) heads(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
 	return l.deps.Lanes.Heads(ctx, l.number, from, to, f)
 }

@@ -431,7 +431,7 @@ func TestAnUnknownChangeHalts(t *testing.T) {
 		w.publish(flow.Message{Topic: "flow.0.change.user.YQ", Body: []byte("{}")})
 		i, stop := w.startIngester(t, ingest.Config{}, func(p *ingest.Deps) { p.Changes, p.Audits = nil, nil })
 		time.Sleep(time.Minute)
-		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "this ingester applies none") {
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "this ingester does not apply changes") {
 			t.Errorf("Check says %v", err)
 		}
 		stop()

@@ -11,13 +11,12 @@ import (
 	"sluice/pkg/record"
 )
 
-// rowsOf is the rows of the block that a run of numbers names.
+// rowsOf is the rows of the block with a run of numbers.
 func (s *session) rowsOf(b *block, r flow.Run) record.Block {
 	return record.Block{Columns: &b.columns, From: b.at(r.From), To: b.at(r.To)}
 }
 
-// judge says what came of the insert of piece i. The error is what is to be tried
-// again.
+// judge returns the outcome of the insert of piece i. Its error is to be retried.
 func (s *session) judge(ctx context.Context, b *block, c flow.Claim, i int, err error) (flow.Outcome, error) {
 	first := i == c.FirstOpen()
 	if err == nil {
@@ -33,7 +32,7 @@ func (s *session) judge(ctx context.Context, b *block, c flow.Claim, i int, err 
 	}
 	s.strain.unanswered = s.strain.unanswered || rejected.Code == 0
 	if rejected.Class == flow.ClassPoison && !first {
-		return flow.Outcome{}, nil // its turn comes when those before it are settled
+		return flow.Outcome{}, nil // handled once the pieces before it are settled
 	}
 	if rejected.Class != flow.ClassPoison {
 		if first {
@@ -43,7 +42,7 @@ func (s *session) judge(ctx context.Context, b *block, c flow.Claim, i int, err 
 			return flow.Outcome{}, err
 		}
 	}
-	// It may be cut, as long as none of it is visible.
+	// It may be cut only while none of its rows is visible.
 	uncut := c.Uncut(i)
 	visible, lookErr := s.visible(ctx, b, uncut)
 	switch {
@@ -61,31 +60,29 @@ func (s *session) judge(ctx context.Context, b *block, c flow.Claim, i int, err 
 	case rejected.Class != flow.ClassPoison:
 		o.Result = flow.ResultTooLarge
 		s.strain.rows, s.strain.heavy = b.left(flow.Run{From: c.Piece(i).From, To: o.Cut}), 0
-		s.log.WarnContext(ctx, "inserting fewer rows: more are too much for ClickHouse at once", "rows", b.left(c.Piece(i)), "next", s.strain.rows, "error", err)
+		s.log.WarnContext(ctx, "inserting fewer rows: ClickHouse exceeded a memory or time limit", "rows", b.left(c.Piece(i)), "next", s.strain.rows, "error", err)
 	case o.Cut == 0:
 		if n := max(s.deadRows(b, c), s.strain.rejected); n >= s.cfg.Rejections {
 			return flow.Outcome{}, &haltError{fmt.Errorf("ClickHouse has rejected %d rows of one block or in a row: check constraints and materialized views; dead letters can be replayed then: %w", n+1, err)}
 		}
 		s.strain.rejected++
 	case c.Cut == nil:
-		s.log.WarnContext(ctx, "cutting a piece that is rejected", "rows", b.left(uncut), "claim", c, "error", err)
+		s.log.WarnContext(ctx, "cutting a rejected piece", "rows", b.left(uncut), "claim", c, "error", err)
 	}
 	return o, nil
 }
 
-// visible is how many rows of a run of numbers are in the table.
+// visible counts the rows of a run of numbers in the table.
 func (s *session) visible(ctx context.Context, b *block, r flow.Run) (int, error) {
 	n, _, err := s.deps.Tables.Visible(ctx, s.rowsOf(b, r), time.Time{})
 	if err != nil {
-		return 0, fmt.Errorf("look for rows %d to %d of block %d-%d: %w", r.From, r.To, b.first, b.end.Seq, err)
+		return 0, fmt.Errorf("count rows %d to %d of block %d-%d: %w", r.From, r.To, b.first, b.end.Seq, err)
 	}
 	return int(n), nil
 }
 
-// counted says what came of an insert without an error, when an earlier one may
-// have been stored under the same token. A server that is killed between
-// remembering a token and storing its rows drops the repeat, and says that all is
-// well.
+// counted returns the outcome of a successful insert when an earlier one may have been stored under the same token. A
+// server killed between recording a token and storing its rows drops the retry and reports success.
 func (s *session) counted(ctx context.Context, b *block, c flow.Claim, i int) (flow.Outcome, error) {
 	piece, uncut := c.Piece(i), c.Uncut(i)
 	n, err := s.visible(ctx, b, piece)
@@ -103,7 +100,7 @@ func (s *session) counted(ctx context.Context, b *block, c flow.Claim, i int) (f
 		return s.expired(ctx, b, c, piece)
 	case n == b.left(piece) && all == n:
 		if uncut != piece && s.strain.unanswered {
-			s.doubt(b, c, uncut) // of two inserts that overlap, a view may have received the other
+			s.doubt(b, c, uncut) // of two overlapping inserts, a view may have received the other
 		}
 		earlier, err := s.earlier(ctx, b, c, piece, n)
 		o := s.stored(b, flow.ResultInserted, piece)
@@ -115,15 +112,14 @@ func (s *session) counted(ctx context.Context, b *block, c flow.Claim, i int) (f
 	return flow.Outcome{}, s.partly(b, c, piece, n)
 }
 
-// partly is what is said of rows of which only some are visible.
+// partly is the error for rows of which only some are visible.
 func (s *session) partly(b *block, c flow.Claim, r flow.Run, n int) error {
-	return halt("the table has %d of the %d rows %d to %d of block %s: rows were removed from it, or added: restore them", n, b.left(r), r.From, r.To, c)
+	return halt("the table has %d of the %d rows %d to %d of block %s: rows were removed or added: restore the table", n, b.left(r), r.From, r.To, c)
 }
 
-// landed says which parts of the piece that is being cut an earlier insert under its
-// token has stored: all of them, or those that were its first part at some time.
-// Aggregate tables are fed with them again, and their days recounted: views may have
-// received another insert.
+// landed returns the parts of the piece being cut that an earlier insert under its token stored: all, or those of an
+// earlier first part. Aggregate tables are fed with them again and their days recounted, since views may have received
+// another insert.
 func (s *session) landed(ctx context.Context, b *block, c flow.Claim) (flow.Outcome, error) {
 	var run flow.Run
 	for i := range c.Pieces {
@@ -150,13 +146,13 @@ func (s *session) landed(ctx context.Context, b *block, c flow.Claim) (flow.Outc
 	if err != nil {
 		return flow.Outcome{}, err
 	}
-	s.log.WarnContext(ctx, "an earlier insert has landed late", "claim", c, "from", run.From, "to", run.To)
+	s.log.WarnContext(ctx, "an earlier insert landed late", "claim", c, "from", run.From, "to", run.To)
 	o := s.stored(b, flow.ResultLandedLate, run)
 	o.Landed, o.Earlier = run, earlier
 	return o, nil
 }
 
-// stored counts rows that are stored.
+// stored returns the outcome of stored rows.
 func (s *session) stored(b *block, result flow.Result, r flow.Run) flow.Outcome {
 	s.strain.rejected = 0
 	s.recovered()
@@ -164,13 +160,11 @@ func (s *session) stored(b *block, result flow.Result, r flow.Run) flow.Outcome 
 	return flow.Outcome{Result: result, LastRow: slices.Max(b.columns.StreamSeq[b.at(r.From):b.at(r.To)])}
 }
 
-// byLooking stores piece i when its token may be forgotten: it is inserted only
-// when none of it is visible. What the materialized views have received of it is
-// not known then: aggregate tables, which may receive a row twice, are fed again,
-// and the days are named for the counters to be recounted.
+// byLooking stores piece i when its token may be forgotten: it is inserted only if none of its rows is visible. It is
+// then unknown which views received them: aggregate tables, which tolerate a row twice, are fed again, and the days are
+// listed for a recount.
 //
-// The token goes with the insert all the same: an owner that was paused may be at
-// the same insert.
+// The insert still carries the token, as a paused owner may send the same insert.
 func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) (flow.Outcome, error) {
 	s.repeated = true
 	uncut := c.Uncut(i)
@@ -178,7 +172,7 @@ func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) 
 	if err != nil {
 		return flow.Outcome{}, err
 	}
-	s.log.WarnContext(ctx, "completing a claim by looking: its tokens may be forgotten", "claim", c, "from", uncut.From, "to", uncut.To, "visible", visible)
+	s.log.WarnContext(ctx, "completing a claim by its visible rows: its tokens may be forgotten", "claim", c, "from", uncut.From, "to", uncut.To, "visible", visible)
 	if visible == 0 {
 		err = s.insertAll(ctx, b, c, []int{i})[0]
 	}
@@ -187,13 +181,12 @@ func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) 
 		err = s.refold(ctx, b, c, c.Piece(i))
 	}
 	if err != nil {
-		return flow.Outcome{}, err // also when it is stored: its days are not named yet
+		return flow.Outcome{}, err // even if it is stored: its days are not listed yet
 	}
 	return o, nil
 }
 
-// refold feeds the aggregate tables with rows again, and names their days for a
-// recount.
+// refold feeds the aggregate tables with rows again, and lists their days for a recount.
 func (s *session) refold(ctx context.Context, b *block, c flow.Claim, r flow.Run) error {
 	if err := s.deps.Tables.Refold(ctx, s.rowsOf(b, r)); err != nil {
 		return fmt.Errorf("feed the aggregate tables again: %w", err)
@@ -202,8 +195,8 @@ func (s *session) refold(ctx context.Context, b *block, c flow.Claim, r flow.Run
 	return nil
 }
 
-// doubt names the days of rows for a recount, with the next write: of every stored day
-// that the views may have received them with.
+// doubt lists the days of rows for a recount, with the next write: every stored day with which views may have received
+// them.
 func (s *session) doubt(b *block, c flow.Claim, r flow.Run) {
 	var days []flow.Doubt
 	last := int64(-1)
@@ -218,7 +211,7 @@ func (s *session) doubt(b *block, c flow.Claim, r flow.Run) {
 	s.next = s.next.InDoubt(days)
 }
 
-// deadLetter dead-letters rows of a claim that ClickHouse rejects, as they were posted.
+// deadLetter dead-letters rows of a claim that ClickHouse rejects, as posted.
 func (s *session) deadLetter(ctx context.Context, b *block, r flow.Run, reason string) (flow.Outcome, error) {
 	rows := s.rowsOf(b, r)
 	for row := rows.From; row < rows.To; row++ {
@@ -229,7 +222,7 @@ func (s *session) deadLetter(ctx context.Context, b *block, r flow.Run, reason s
 	return flow.Outcome{Result: flow.ResultDeadLettered, Rows: rows.To - rows.From}, nil
 }
 
-// deadRows is how many rows of a claim are dead-lettered, or will be.
+// deadRows counts the rows of a claim that are, or will be, dead-lettered.
 func (s *session) deadRows(b *block, c flow.Claim) int {
 	n := c.DeadLettered
 	for i, p := range c.Pieces {
@@ -240,12 +233,10 @@ func (s *session) deadRows(b *block, c flow.Claim) int {
 	return n
 }
 
-// codeRejected marks dead letters that the warehouse, or the state store, rejected
-// for their content.
+// codeRejected marks dead letters rejected by the warehouse or the state store.
 const codeRejected = "refused"
 
-// deadLetterRow dead-letters one row of the block. Blocks do not keep their
-// messages, so it is read again.
+// deadLetterRow dead-letters one row of the block. Blocks do not keep their messages, so it reads the message again.
 func (s *session) deadLetterRow(ctx context.Context, b *block, row int, reason string) error {
 	seq, index := b.columns.StreamSeq[row], int(b.columns.StreamIdx[row])
 	reader, err := s.deps.Lanes.Open(ctx, s.number, seq)
@@ -258,22 +249,20 @@ func (s *session) deadLetterRow(ctx context.Context, b *block, row int, reason s
 		return fmt.Errorf("read message %d again: %w", seq, err)
 	}
 	if e.Seq != seq || reader.StreamID() != s.state.StreamID {
-		return halt("message %d is not there any more", seq)
+		return halt("message %d is gone", seq)
 	}
 	m, raw, err := record.Find(&e, index)
 	m.Incarnation = s.state.IncarnationOf(seq)
 	if err != nil {
-		return halt("record %d of message %d cannot be found again", index, seq)
+		return halt("record %d of message %d is missing", index, seq)
 	}
 	return s.setAside(ctx, dead(m, index, raw, codeRejected, reason))
 }
 
-// insertBeat is how often the heart beats while an insert is in flight, which
-// ends by itself.
+// insertBeat is the interval of heartbeats during an insert, which has a timeout.
 const insertBeat = 15 * time.Second
 
-// beatWhile beats while an insert may take its time, and no longer: one that does
-// not end then hangs.
+// beatWhile sends heartbeats during an insert up to its timeout: a longer insert hangs.
 func (s *session) beatWhile(timeout time.Duration, done <-chan struct{}) {
 	tick := time.NewTicker(insertBeat)
 	defer tick.Stop()
@@ -288,28 +277,27 @@ func (s *session) beatWhile(timeout time.Duration, done <-chan struct{}) {
 }
 
 func (s *session) setAside(ctx context.Context, d flow.Dead) error {
-	s.beat() // a run of them may be long
+	s.beat() // there may be many
 	if err := s.deps.DeadLetters.SetAside(ctx, d); err != nil {
 		return fmt.Errorf("dead-letter record %d of message %d: %w", d.Index, d.Message.Seq, err)
 	}
 	s.metrics.dead.Inc()
-	s.log.WarnContext(ctx, "dead-lettered what cannot be stored", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
+	s.log.WarnContext(ctx, "dead-lettered a record or message", "seq", d.Message.Seq, "index", d.Index, "code", d.Code, "reason", d.Reason)
 	return nil
 }
 
-// writeDown writes the audit of changes. The changes themselves are applied by a
-// loop of their own.
+// writeDown writes the audit of changes, which a loop of their own applies.
 func (s *session) writeDown(ctx context.Context, changes []flow.Message) error {
 	if len(changes) == 0 {
 		return nil
 	}
 	if s.deps.Audits == nil {
-		return halt("message %d is a change, and this ingester applies none", changes[0].Seq)
+		return halt("message %d is a change, but this ingester does not apply changes", changes[0].Seq)
 	}
 	err := s.deps.Audits.WriteDown(ctx, changes)
 	var rejected *flow.StoreError
 	if errors.As(err, &rejected) && rejected.Class == flow.ClassPoison {
-		// It is the table: an audit is plain text.
+		// The table is the cause: an audit is plain text.
 		return halt("ClickHouse rejects the audit of changes: %w", err)
 	}
 	return err

@@ -10,39 +10,38 @@ import (
 	"sluice/pkg/record"
 )
 
-// reclaim checks that the block is the one that was claimed before this session,
-// and drops what was dropped of it.
+// reclaim checks that the block is the claimed one, and drops the claim's dropped rows.
 func (s *session) reclaim(ctx context.Context, b *block, c flow.Claim) error {
 	if c.Messages != b.messages() {
-		return halt("messages %s are not those that were claimed: their hash is %s, the claim has %s", c, b.messages(), c.Messages)
+		return halt("messages %s differ from the claimed ones: their hash is %s, the claim has %s", c, b.messages(), c.Messages)
 	}
 	if c.Counted != b.counted() {
 		return s.recount(ctx, b, c)
 	}
 	if sum := sum(c); !c.Recounted && c.Hash != sum {
-		return halt("the lane state is damaged: the hash of claim %s is %s, and it has %s", c, sum, c.Hash)
+		return halt("the lane state is corrupt: the hash of claim %s is %s, and it has %s", c, sum, c.Hash)
 	}
 	known, err := flow.ParseRuns(c.Dropped)
 	if err != nil {
-		return halt("the lane state is damaged: claim %s: %w", c, err)
+		return halt("the lane state is corrupt: claim %s: %w", c, err)
 	}
 	forgotten, err := flow.ParseRuns(c.Forgotten)
 	if err != nil {
-		return halt("the lane state is damaged: claim %s: %w", c, err)
+		return halt("the lane state is corrupt: claim %s: %w", c, err)
 	}
 	rows, last := b.columns.Rows(), c.Settled
 	for of, numbers := range map[int][]flow.Run{rows: known, rows + len(b.dead): forgotten} {
 		if n := len(numbers); n > 0 && numbers[n-1].To > of {
-			return halt("the lane state is damaged: claim %s drops row %d of a block of %d", c, numbers[n-1].To-1, of)
+			return halt("the lane state is corrupt: claim %s drops row %d of a block of %d", c, numbers[n-1].To-1, of)
 		}
 	}
 	for _, p := range c.Pieces {
 		if p.To <= last || p.To > rows {
-			return halt("the lane state is damaged: claim %s has a piece of rows %d to %d of a block of %d", c, last, p.To, rows)
+			return halt("the lane state is corrupt: claim %s has a piece of rows %d to %d of a block of %d", c, last, p.To, rows)
 		}
 		last = p.To
 	}
-	// Its requests are to be known. What is repeated of them is in the claim.
+	// Adds its requests to the window. The claim has the repeated ones.
 	if _, err := s.repeatedRequests(ctx, b); err != nil {
 		return err
 	}
@@ -50,16 +49,15 @@ func (s *session) reclaim(ctx context.Context, b *block, c flow.Claim) error {
 	b.number()
 	b.drop(known, forgotten)
 	if len(c.Pieces) > 0 && last != rows || b.columns.Rows() > 0 && last == 0 {
-		return halt("the lane state is damaged: claim %s ends at row %d of a block of %d", c, last, rows)
+		return halt("the lane state is corrupt: claim %s ends at row %d of a block of %d", c, last, rows)
 	}
 	s.repeated = true
 	return s.settledStay(ctx, b, c)
 }
 
-// settledStay makes sure that the rows of a claim are there that it says are stored. A
-// warehouse that was set back, or rebuilt up to the checkpoint, lacks them, and nothing
-// would insert them again. After a reset the messages are decided anew: what there is of
-// them is recognised.
+// settledStay checks that the stored rows of a claim exist. A warehouse that was set back, or rebuilt up to the
+// checkpoint, lacks them, and nothing would insert them again. After a reset the messages are decided again, and existing
+// rows are recognised.
 func (s *session) settledStay(ctx context.Context, b *block, c flow.Claim) error {
 	runs, want, there := []flow.Run{{To: c.Settled}}, -c.DeadLettered, 0
 	for i, p := range c.Pieces {
@@ -86,24 +84,21 @@ func (s *session) settledStay(ctx context.Context, b *block, c flow.Claim) error
 	if expired, err := s.mayHaveExpired(ctx, c); err != nil || expired {
 		return err
 	}
-	return halt("%d of the %d rows of claim %s that were stored are missing: ClickHouse was set back; run sluice lanes reset --lane %d --last %d, then sluice verify", want-there, want, c, s.number, s.state.Done)
+	return halt("%d of the %d stored rows of claim %s are missing: ClickHouse was set back; run sluice lanes reset --lane %d --last %d, then sluice verify", want-there, want, c, s.number, s.state.Done)
 }
 
-// errOtherVersion says what an operator does about a claim that only the version that
-// wrote it can complete.
+// errOtherVersion is the remedy for a claim that only the version that wrote it can complete.
 var errOtherVersion = errors.New("run the version that wrote it until the lane has no claim, then this one")
 
-// recount decides a claim anew whose rows this version numbers otherwise than the one that
-// wrote it: it takes a record for a row that the other dead-lettered, or finds another
-// month. The numbers in the claim are of no use then. It may be done while nothing of the
-// claim is stored. An insert of the other version may still arrive, so the tokens of all
-// its pieces are kept: each begins a piece where it did, and of the two inserts exactly one
-// is stored. If it is the other one, its rows are not those of the piece, and the lane
-// halts. ClickHouse knows a token within a month alone, and the claim does not say which
-// month a piece is of: so the rows have to be of one.
+// recount decides a claim again whose rows this version numbers differently: it decodes a record that the other
+// dead-lettered, or finds another month. The claim's numbers are then useless. It is possible while no row of the claim
+// is stored. An insert of the other version may still arrive, so the tokens of all pieces are kept: each starts a piece
+// where it did, and of the two inserts exactly one is stored. If it is the other one, its rows differ from the piece's,
+// and the lane halts. ClickHouse deduplicates within a month, and the claim does not record a piece's month, so all rows
+// must be of one.
 func (s *session) recount(ctx context.Context, b *block, c flow.Claim) error {
 	cannot := func(why string, args ...any) error {
-		return halt("claim %s was written by a version that counts its rows otherwise, and %s: %w", c, fmt.Sprintf(why, args...), errOtherVersion)
+		return halt("claim %s was written by a version that numbers its rows differently, and %s: %w", c, fmt.Sprintf(why, args...), errOtherVersion)
 	}
 	if c.Settled > 0 || c.Cut != nil {
 		return cannot("some of its pieces are settled or cut")
@@ -118,11 +113,11 @@ func (s *session) recount(ctx context.Context, b *block, c flow.Claim) error {
 	}
 	visible, _, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns, To: b.columns.Rows()}, time.Time{})
 	if err != nil {
-		return fmt.Errorf("look for rows of claim %s: %w", c, err)
+		return fmt.Errorf("count rows of claim %s: %w", c, err)
 	}
 	_, last, err := s.deps.Index.Last(ctx, s.number, s.state.IncarnationOf(c.First))
 	if err != nil {
-		return fmt.Errorf("look for rows of claim %s: %w", c, err)
+		return fmt.Errorf("count rows of claim %s: %w", c, err)
 	}
 	if visible > 0 || last >= c.First {
 		return cannot("some of them are stored")
@@ -139,15 +134,15 @@ func (s *session) recount(ctx context.Context, b *block, c flow.Claim) error {
 	if next.Pieces == nil && b.columns.Rows() > 0 {
 		next.Pieces = []flow.Piece{{To: b.rows(), State: flow.PieceWaiting}}
 	}
-	s.log.WarnContext(ctx, "deciding a claim anew: the version that wrote it counts its rows otherwise", "claim", c)
+	s.log.WarnContext(ctx, "deciding a claim again: the version that wrote it numbers its rows differently", "claim", c)
 	s.repeated = true
 	s.next.Claim = &next
 	// Recounted. A crash here leaves a claim of this version, or of the other one.
 	return s.swap(ctx, s.next)
 }
 
-// recut makes a piece of the rows for every piece of the claim, which begins where that
-// does and so has its token. nil when there are no rows for one of them.
+// recut makes one piece per piece of the claim, with the same start and so the same token; nil if one of them has no
+// rows.
 func (b *block) recut(c flow.Claim) (pieces []flow.Piece) {
 	for i := range c.Pieces {
 		run := flow.Run{From: c.Piece(i).From, To: b.rows()}

@@ -13,13 +13,13 @@ import (
 	"sluice/pkg/record"
 )
 
-// Pauses of a store that has nothing to do.
+// Pauses of an idle store.
 const (
-	advanceAfter = 100 * time.Millisecond // record the last block as done, without a next one
-	idleTick     = time.Second            // say that all is well
+	advanceAfter = 100 * time.Millisecond // record the last block as done without a next one
+	idleTick     = time.Second            // heartbeat
 )
 
-// store stores one block after the other.
+// store stores blocks in order.
 func (s *session) store(ctx context.Context, blocks <-chan *block, free chan<- *block) error {
 	for {
 		var idle <-chan time.Time
@@ -28,7 +28,7 @@ func (s *session) store(ctx context.Context, blocks <-chan *block, free chan<- *
 		}
 		select {
 		case b := <-blocks:
-			if b == nil { // nothing has come for a while
+			if b == nil { // nothing has arrived for a while
 				if s.state.Claim == nil {
 					s.recovered()
 				}
@@ -48,8 +48,8 @@ func (s *session) store(ctx context.Context, blocks <-chan *block, free chan<- *
 				return err
 			}
 		case <-ctx.Done():
-			// Without this the block would be inserted again at the next
-			// start, and dropped for its tokens: slower, and as right.
+			// Without this the block would be inserted again at the next start and
+			// deduplicated by its tokens: slower, but correct.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTime)
 			defer cancel()
 			return errors.Join(ctx.Err(), s.advance(ctx))
@@ -57,16 +57,15 @@ func (s *session) store(ctx context.Context, blocks <-chan *block, free chan<- *
 	}
 }
 
-// block takes one block through all its steps. It finishes what it has begun
-// for a while after ctx has ended.
+// block takes one block through all its steps. It may finish for a while after ctx has ended.
 func (s *session) block(ctx context.Context, b *block) error {
 	ctx, cancel := draining(ctx, s.cfg.DrainTime)
 	defer cancel()
 	if err := s.claim(ctx, b); err != nil {
 		return err
 	}
-	// Claimed. A crash here leaves the claim: the same messages are read again,
-	// to the same tokens.
+	// Claimed. A crash here leaves the claim: the same messages are read again, with the same
+	// tokens.
 	for _, d := range b.dead {
 		if err := s.setAside(ctx, d); err != nil {
 			return err
@@ -85,10 +84,8 @@ func (s *session) block(ctx context.Context, b *block) error {
 	return s.complete(b, settled)
 }
 
-// claim fixes the block in the lane state, what is dropped of it included, and
-// with the same write records the block before it as done. A block that is
-// claimed already must be the same: what is dropped is in the claim, and is
-// not decided again.
+// claim writes the block with its dropped rows into the lane state, which also records the block before as done. A block
+// that is already claimed must be the same; its dropped rows are in the claim and are not decided again.
 func (s *session) claim(ctx context.Context, b *block) error {
 	if s.state.Claim != nil && !s.isPending() {
 		return s.reclaim(ctx, b, *s.state.Claim)
@@ -104,8 +101,7 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	if err != nil {
 		return err
 	}
-	// Decided. A crash here leaves nothing: it is decided anew, about other
-	// blocks perhaps.
+	// Decided. A crash here leaves nothing: it is decided again, perhaps in other blocks.
 	if _, err := s.marks(ctx, s.next, nil); err != nil {
 		return err
 	}
@@ -134,9 +130,8 @@ func (s *session) claim(ctx context.Context, b *block) error {
 	return err
 }
 
-// decide says which rows of a block are deduplicated, by their place: records that
-// are known, and those without an identity of their own whose request is. Rows of
-// forgotten instances are not among them.
+// decide returns the deduplicated rows of a block, by place: stored records, and those without a deduplication key whose
+// request is repeated. Rows of forgotten instances are not among them.
 func (s *session) decide(ctx context.Context, b *block) ([]flow.Run, error) {
 	known, err := s.records.Decide(ctx, &b.columns, s.next.Base(), s.share(s.cfg.KnownBytes), s)
 	if err != nil {
@@ -157,8 +152,7 @@ func (s *session) decide(ctx context.Context, b *block) ([]flow.Run, error) {
 	return known, nil
 }
 
-// repeatedRequests returns the rows of requests that came before, by their place,
-// and makes the requests of the block known.
+// repeatedRequests returns the rows of repeated requests, by place, and adds the block's requests to the window.
 func (s *session) repeatedRequests(ctx context.Context, b *block) ([]flow.Run, error) {
 	batch := dedup.Batch{First: b.first, Requests: b.requests, Columns: &b.columns, Moves: s.next.Moves}
 	return s.requests.Repeated(ctx, batch, s.share(s.cfg.RepeatBytes), func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error {
@@ -167,11 +161,9 @@ func (s *session) repeatedRequests(ctx context.Context, b *block) ([]flow.Run, e
 	})
 }
 
-// pieces stores the rows of the claim, and returns it with all of its pieces
-// settled. An ordinary block is one round of one insert. A rejected row, too little
-// memory, many months and what a crash has left take more rounds of the same: what
-// came of each piece goes into flow.Claim.Next, and its answer into the lane state
-// before the next round.
+// pieces stores the rows of the claim, and returns it with all pieces settled. An ordinary block is one round of one
+// insert. Rejected rows, memory limits, many months, and claims left by a crash take more rounds of the same: the
+// outcome of each piece goes into flow.Claim.Next, and the result into the lane state before the next round.
 func (s *session) pieces(ctx context.Context, b *block) (flow.Claim, error) {
 	for {
 		c := *s.state.Claim
@@ -184,13 +176,13 @@ func (s *session) pieces(ctx context.Context, b *block) (flow.Claim, error) {
 				return c, err
 			}
 		}
-		var open []int // these are inserted, several at once
+		var open []int // inserted concurrently
 		outcomes := make([]flow.Outcome, len(c.Pieces))
 		for i, p := range c.Pieces {
 			switch {
 			case p.State == flow.PieceOpen && len(open) < s.cfg.Together && (len(open) == 0 || time.Now().After(s.strain.single)):
 				open = append(open, i)
-			case p.State == flow.PieceDead && !c.InCut(i): // an earlier insert may still store those of a cut
+			case p.State == flow.PieceDead && !c.InCut(i): // an earlier insert may still store rows of a cut
 				var err error
 				if outcomes[i], err = s.deadLetter(ctx, b, c.Piece(i), p.Reason); err != nil {
 					return c, err
@@ -224,8 +216,8 @@ func (s *session) pieces(ctx context.Context, b *block) (flow.Claim, error) {
 	}
 }
 
-// insertOpen inserts open pieces at once, and says what came of them. The error is
-// the first failure of a piece, which the next session meets again.
+// insertOpen inserts open pieces concurrently and returns their outcomes. The error is the first failure of a piece, which
+// the next session retries.
 func (s *session) insertOpen(ctx context.Context, b *block, c flow.Claim, open []int, outcomes []flow.Outcome) (failed error) {
 	if len(open) == 0 {
 		return nil
@@ -242,7 +234,7 @@ func (s *session) insertOpen(ctx context.Context, b *block, c flow.Claim, open [
 	}
 	for j, err := range s.insertAll(ctx, b, c, open) {
 		if len(open) > 1 && err != nil {
-			s.strain.single = time.Now().Add(togetherAgain) // they may have been too much at once
+			s.strain.single = time.Now().Add(togetherAgain) // concurrency may have been the cause
 		}
 		if outcomes[open[j]], err = s.judge(ctx, b, c, open[j], err); err != nil && failed == nil {
 			failed = err
@@ -251,7 +243,7 @@ func (s *session) insertOpen(ctx context.Context, b *block, c flow.Claim, open [
 	return failed
 }
 
-// insertAll inserts pieces at once, each under its token.
+// insertAll inserts pieces concurrently, each under its token.
 func (s *session) insertAll(ctx context.Context, b *block, c flow.Claim, open []int) []error {
 	errs := make([]error, len(open))
 	timeout := s.strain.timeout(s.cfg.InsertTime)
@@ -279,7 +271,7 @@ func (s *session) insertAll(ctx context.Context, b *block, c flow.Claim, open []
 	return errs
 }
 
-// complete counts a block as done. The next write of the lane state records that.
+// complete marks a block as done, which the next write of the lane state records.
 func (s *session) complete(b *block, c flow.Claim) error {
 	became := b.totals
 	became.Stored = uint64(b.columns.Rows() - c.DeadLettered)
@@ -288,7 +280,7 @@ func (s *session) complete(b *block, c flow.Claim) error {
 	if err != nil {
 		return &haltError{err}
 	}
-	// What the claim after this one decides is in that claim.
+	// Later decisions are in later claims.
 	next.DedupFrom, next.VoidThrough = s.requests.Needed(next.Done), max(next.VoidThrough, b.end.Void)
 	next.Moves = flow.AddMoves(next.Moves, b.moved())
 	s.next = next
@@ -305,10 +297,10 @@ func (s *session) complete(b *block, c flow.Claim) error {
 	return nil
 }
 
-// isPending tells whether a block is stored and not yet recorded as done.
+// isPending tells whether a block is stored but not recorded as done.
 func (s *session) isPending() bool { return s.next.Done != s.state.Done }
 
-// advance records the block that is stored as done.
+// advance records the stored block as done.
 func (s *session) advance(ctx context.Context) error {
 	if !s.isPending() {
 		return nil
@@ -316,8 +308,7 @@ func (s *session) advance(ctx context.Context) error {
 	return s.swap(ctx, s.next)
 }
 
-// swap writes the lane state. After an error it is not known which one is there:
-// the session ends, and the next one reads it.
+// swap writes the lane state. After an error the outcome is unknown: the session ends, and the next one reads it.
 func (s *session) swap(ctx context.Context, next flow.LaneState) error {
 	next, err := s.deps.States.CompareAndSwap(ctx, s.number, next)
 	if err != nil {
@@ -328,7 +319,7 @@ func (s *session) swap(ctx context.Context, next flow.LaneState) error {
 	return nil
 }
 
-// draining is a context that ends d after ctx has.
+// draining is a context that ends d after ctx.
 func draining(ctx context.Context, d time.Duration) (context.Context, func()) {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })

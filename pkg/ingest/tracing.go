@@ -13,11 +13,10 @@ import (
 	"sluice/pkg/flow"
 )
 
-// maxLinks bounds the requests that the span of a block names.
+// maxLinks bounds the linked requests of a block's span.
 const maxLinks = 128
 
-// spans are those of the requests that are traced, and when each was received; of many
-// the first.
+// spans are those of the sampled requests, with their receive times; of many only the first.
 func (b *block) spans() (links []trace.Link, received []time.Time) {
 	for _, a := range b.arrivals {
 		if span, ok := spanOfRequest(a.traceParent); ok && len(links) < maxLinks {
@@ -27,16 +26,14 @@ func (b *block) spans() (links []trace.Link, received []time.Time) {
 	return links, received
 }
 
-// spanOfRequest is the span that a request names; ok is false when it names none, or
-// none that is kept.
+// spanOfRequest is the span of a request; ok is false if there is none, or it is not sampled.
 func spanOfRequest(traceParent string) (trace.SpanContext, bool) {
 	id, span, ok := flow.TraceSpan(traceParent)
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled, Remote: true}), ok
 }
 
-// traced takes a block through its steps within a span, from its first message on. The
-// span is in the trace of the first of its requests, with links to all of them; each
-// of the others has a span of its own in its own trace, "stored", with a link back.
+// traced stores a block within a span, which starts at its first message. It is in the trace of the first sampled request, with links
+// to all of them; each of the others gets a span "stored" in its own trace, with a link back.
 func (s *session) traced(ctx context.Context, b *block) error {
 	links, _ := b.spans()
 	parent := ctx
@@ -70,7 +67,7 @@ func (s *session) traced(ctx context.Context, b *block) error {
 	return nil
 }
 
-// tracedBatch applies changes within a span, like traced.
+// tracedBatch applies changes within a span; see traced.
 func (c *changes) tracedBatch(ctx context.Context, batch []flow.Message) error {
 	if c.cfg.Tracer == nil {
 		return c.applyAll(ctx, batch)
@@ -95,7 +92,7 @@ func (c *changes) tracedBatch(ctx context.Context, batch []flow.Message) error {
 	return nil
 }
 
-// spanError is a failure within a span, for the log.
+// spanError is an error within a span, for the log.
 type spanError struct {
 	error
 	span trace.SpanContext
@@ -103,7 +100,7 @@ type spanError struct {
 
 func (e *spanError) Unwrap() error { return e.error }
 
-// spanOf is a context with the span of a failure, if it came from one.
+// spanOf is a context with the span of an error, if any.
 func spanOf(err error) context.Context {
 	var within *spanError
 	if errors.As(err, &within) {

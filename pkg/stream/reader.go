@@ -18,56 +18,49 @@ import (
 )
 
 const (
-	// readAheadBytes is what messages take that a Reader holds ahead of its caller,
-	// unless the caller says so.
+	// readAheadBytes is the default prefetch of a Reader.
 	readAheadBytes = 16 << 20
 
-	// readHeartbeat is how often the server says that there is nothing new.
-	// When it is silent for twice as long the Reader opens again.
+	// readHeartbeat is the server's idle heartbeat. After two missed ones the Reader reopens.
 	readHeartbeat = broker.Heartbeat
 
-	// readPause is the longest pause between two tries to open again.
+	// readPause is the longest pause between attempts to reopen.
 	readPause = 2 * time.Second
 
-	// readSilence is how long a Reader hears of no message before it looks whether
-	// the lane has one since the silence before: the server of its consumer may hold
-	// a copy that has fallen behind the others, or may not have noticed what it has
-	// caught up with. Its heartbeats come all the while; that they do not is noticed
-	// within one wait, which must be longer than two of them.
+	// readSilence is the time without messages after which a Reader checks whether the lane
+	// has one: the server of its consumer may hold a stale copy and still send heartbeats.
+	// Missing heartbeats are detected within one wait, which must be longer than two of
+	// them.
 	readSilence = 3 * readHeartbeat
 )
 
-// Reader reads one lane in order, every message once, without gaps; or only its
-// changes.
+// Reader reads one lane, or only its changes, in order: every message once, without gaps.
 type Reader struct {
 	stream    *Stream
-	ahead     int // bytes of messages that it holds at most
+	ahead     int // prefetch limit in bytes
 	lane      int
-	next      uint64 // the next message, or the one behind the last change
-	stamp     int64  // when the stream took the message before, ns since 1970; 0 while none was read
-	filter    string // the subject of changes, empty when all is read
+	next      uint64 // the next message, or the one after the last change
+	stamp     int64  // stored time of the previous message, ns since 1970; 0: none read
+	filter    string // the subject of changes; empty: all
 	delivered uint64 // messages of the consumer
-	opened    *Lane  // as it was when it was opened first
+	opened    *Lane  // at the first open
 
-	reading broker.Reading // nil while it has to be opened again
+	reading broker.Reading // nil: to be reopened
 
-	forget func() bool // lets go of the connection that reading was opened on
+	forget func() bool // unregisters from the connection of reading
 
 	messages, bytes prometheus.Counter
 }
 
-// OpenLane reads a lane from a sequence on; 0 is the same as 1. The Reader holds at
-// most ahead bytes of messages, but never less than one of the largest; 0 for 16 MiB.
-// The error is flow.ErrGap when the lane does not hold that message any more, or when
-// it ends before the one that precedes it.
+// OpenLane reads a lane from a sequence on; 0 equals 1. The Reader prefetches at most ahead bytes, but at least one largest
+// message; 0 is 16 MiB. The error is flow.ErrGap if the lane no longer holds that message, or ends before the one that
+// precedes it.
 func (s *Stream) OpenLane(ctx context.Context, lane int, from uint64, ahead int) (*Reader, error) {
-	return s.openReader(ctx, &Reader{lane: lane, next: max(from, 1), ahead: max(cmp.Or(ahead, readAheadBytes), leastAhead)}) // below the largest message it would stall
+	return s.openReader(ctx, &Reader{lane: lane, next: max(from, 1), ahead: max(cmp.Or(ahead, readAheadBytes), leastAhead)}) // with less, the largest message would stall
 }
 
-// OpenChanges reads the changes of lane 0 from a sequence on. What the lane does
-// not hold any more of before its first message was applied, as far as the log can
-// tell: the Purger sees to it. The error is flow.ErrGap when the lane ends
-// before the message that precedes from.
+// OpenChanges reads the changes of lane 0 from a sequence on. The Purger removes only applied ones, so a later first message
+// is not a gap. The error is flow.ErrGap if the lane ends before the message that precedes from.
 func (s *Stream) OpenChanges(ctx context.Context, from uint64) (*Reader, error) {
 	return s.openReader(ctx, &Reader{next: max(from, 1), filter: ChangePrefix + ">", ahead: max(readAheadBytes, leastAhead)})
 }
@@ -81,9 +74,7 @@ func (s *Stream) openReader(ctx context.Context, r *Reader) (*Reader, error) {
 	return r, nil
 }
 
-// open starts reading at c.next. The consumer is nothing but a moving window of
-// the server's, which dies with the server or with the connection: what has
-// been read is the caller's to know.
+// open starts reading at r.next. The consumer is lost with its server or connection; the position is the caller's.
 func (r *Reader) open(ctx context.Context) error {
 	s := r.stream
 	state, err := s.state(ctx, r.lane)
@@ -95,7 +86,7 @@ func (r *Reader) open(ctx context.Context) error {
 	}
 	switch {
 	case r.opened != nil && r.opened.StreamID() != state.StreamID():
-		return gap("lane %d was deleted and made again while it was read", r.lane)
+		return gap("lane %d was recreated while it was read", r.lane)
 	case state.First > r.next && r.filter == "":
 		return gap("lane %d begins at %d, wanted %d", r.lane, state.First, r.next)
 	case state.Last+1 < r.next:
@@ -109,32 +100,31 @@ func (r *Reader) open(ctx context.Context) error {
 	if err != nil {
 		return unavailable(fmt.Errorf("open lane %d: %w", r.lane, err), time.Second)
 	}
-	// By itself it would notice by missing heartbeats only.
+	// Otherwise only missing heartbeats would end it.
 	r.reading, r.forget = reading, s.link.onLoss(reading.Stop)
 	return nil
 }
 
-// unchanged makes sure that the message that was read last is the one that the lane holds
-// now: a lane that was set back may be as long again, by other messages.
+// unchanged checks that the lane still holds the message read last: a lane that was set back may be as long again, with
+// other messages.
 func (r *Reader) unchanged(ctx context.Context, lane *Lane) error {
 	if r.stamp == 0 {
 		return nil
 	}
 	now, err := NewLaneStates(r.stream).stamp(ctx, lane, r.next-1)
 	if err == nil && now != 0 && now != r.stamp {
-		err = gap("message %d of lane %d is of %s, but the one that was read had come at %s: the lane's data is of an earlier time, and other messages have taken the numbers since", r.next-1, r.lane, moment(now), moment(r.stamp))
+		err = gap("message %d of lane %d is of %s, but the one read before was of %s: the lane's data is of an earlier time, and other messages have its sequences", r.next-1, r.lane, moment(now), moment(r.stamp))
 	}
 	return err
 }
 
-// StreamID names the stream behind the lane: see Positions.Identity.
+// StreamID is Lane.StreamID at the first open.
 func (r *Reader) StreamID() string { return r.opened.StreamID() }
 
-// Created is when that stream was made, by the server's clock.
+// Created is the creation time of that stream, by the server's clock.
 func (r *Reader) Created() time.Time { return r.opened.Created }
 
-// follows says whether a message is the next one. Of changes only their consumer
-// can tell.
+// follows tells whether a message is the next one. Of changes only the consumer's numbering can tell.
 func (r *Reader) follows(m *broker.Message) bool {
 	if r.filter != "" {
 		return m.Number == r.delivered+1
@@ -142,13 +132,11 @@ func (r *Reader) follows(m *broker.Message) bool {
 	return m.Seq == r.next
 }
 
-// Next returns the next message, waiting for it as long as ctx allows. While
-// NATS is away it waits too, and goes on where it was. The error is that of
-// ctx, or flow.ErrGap when the next message is gone; after either, Next may
-// be called again.
+// Next returns the next message, waiting for it as long as ctx allows. It also waits while NATS is unreachable, and resumes.
+// The error is that of ctx, or flow.ErrGap if the next message is gone; Next may be called again after either.
 func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
 	var pause time.Duration
-	var known uint64 // the lane's end, when it was silent before
+	var known uint64 // the lane's end at the last silence
 	for gaps := 0; ; {
 		var msg broker.Message
 		var err error
@@ -168,9 +156,8 @@ func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
 			r.bytes.Add(float64(len(msg.Data)))
 			return readEntry(r.lane, msg.Seq, msg.At, msg.Subject, msg.Header, msg.Data), nil
 		case err == nil:
-			// Messages that were on their way when the connection was lost do
-			// not come again by themselves. A new consumer brings them; if it
-			// does not either, they are gone.
+			// Messages in flight when the connection was lost are not sent again. A new
+			// consumer sends them; if not, they are gone.
 			r.drop()
 			if gaps++; gaps > 1 {
 				return flow.Entry{}, gap("lane %d has %d after %d", r.lane, msg.Seq, r.next-1)
@@ -194,8 +181,7 @@ func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
 	}
 }
 
-// isPassedOver says whether the lane had a message for this reader before the silence
-// that has just passed: the server that is read from has fallen behind the others.
+// isPassedOver tells whether the lane had a message for this reader before the last silence: the server of the consumer lags.
 func (r *Reader) isPassedOver(ctx context.Context, known uint64) bool {
 	if known < r.next {
 		return false
@@ -207,13 +193,12 @@ func (r *Reader) isPassedOver(ctx context.Context, known uint64) bool {
 			return false
 		}
 	}
-	r.stream.log.Warn("a server has told of no message though there is one: reading from another", "lane", r.lane, "next", r.next, "last", known)
+	r.stream.log.Warn("consumer silent although messages exist; reopening", "lane", r.lane, "next", r.next, "last", known)
 	return true
 }
 
-// readEntry turns a message of a lane into the domain's. One without a table was
-// not written by an api: it is a change, a move marker, or written by hand, and its
-// headers describe it.
+// readEntry decodes a message of a lane. Without a table it was not written by an api's Publish: it is a change, a move
+// marker, or foreign, described by its headers.
 func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Entry {
 	e := flow.Entry{Lane: lane, Seq: seq, Topic: topic, Stored: at, Body: body}
 	text := first(head, headerEntry)
@@ -235,19 +220,18 @@ func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Heade
 	return e
 }
 
-// decode turns a message without a table, or a dead letter, into the domain's.
+// decode decodes a message without a table, or a dead letter.
 func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Message {
 	m := flow.Message{
 		Lane: lane, Seq: seq, Topic: topic, Body: body,
-		Received:    at.UTC().Truncate(time.Millisecond), // fallback for foreign messages: a zero time would expire at once
+		Received:    at.UTC().Truncate(time.Millisecond), // default for foreign messages: a zero time would expire at once
 		ID:          first(head, headerID),
 		Encoding:    first(head, headerEncoding),
 		Subject:     first(head, headerSubject),
 		Source:      first(head, headerSource),
 		TraceParent: first(head, headerTrace),
 	}
-	// A number that does not parse was not written by us; the ingester counts
-	// the records itself.
+	// An invalid number is foreign; the ingester counts the records itself.
 	m.Records, _ = strconv.Atoi(first(head, headerRecords))
 	m.Revision, _ = strconv.ParseUint(first(head, headerRevision), 10, 64)
 	if ms, err := strconv.ParseInt(first(head, headerReceived), 10, 64); err == nil {
@@ -256,7 +240,7 @@ func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, 
 	return m
 }
 
-// drop gives up the consumer; the next read opens another.
+// drop drops the consumer; the next read opens another.
 func (r *Reader) drop() {
 	if r.reading == nil {
 		return
@@ -266,10 +250,10 @@ func (r *Reader) drop() {
 	r.reading = nil
 }
 
-// Close ends reading. It is not to be called while Next runs.
+// Close ends reading. Not concurrently with Next.
 func (r *Reader) Close() { r.drop() }
 
-// sleep waits and says whether ctx still stands.
+// sleep waits, and tells whether ctx is still open.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -15,13 +15,12 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Heads calls f with the messages of a lane from one to another, as many as it
-// still holds and in order, with what their headers say and without their bodies.
+// Heads calls f with the messages of a lane in a range, as far as it still holds them, in order and without bodies.
 func (s *Stream) Heads(ctx context.Context, lane int, from, to uint64, f func(*flow.Entry) error) error {
 	if from > to {
 		return nil
 	}
-	if from == to { // a consumer would cost more than the body
+	if from == to { // a consumer costs more than the body
 		msg, err := s.message(ctx, lane, from)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
@@ -47,8 +46,7 @@ func (s *Stream) Heads(ctx context.Context, lane int, from, to uint64, f func(*f
 	return nil
 }
 
-// age is the stream time between two messages of a lane. When the first is gone,
-// it is longer than any caller asks for.
+// age is the stream time between two messages of a lane. If the first is gone it is longer than any limit.
 func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.Duration, err error) {
 	before, found := time.Time{}, false
 	err = s.Heads(ctx, lane, from, to, func(e *flow.Entry) error {
@@ -67,14 +65,11 @@ func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.D
 	return age, err
 }
 
-// scanPatience is how long a scan waits for a message before it asks whether
-// there is one.
+// scanPatience is how long a scan waits for a message before it asks for the remaining number.
 const scanPatience = time.Second
 
-// scan gives the messages that a stream holds now, oldest first. For people and
-// for rare questions: it stops at an error, and begins again from nothing. When
-// the server that is read from has fallen behind the others, that is an error: who
-// asks counts on all there is.
+// scan iterates over the present messages of a stream, oldest first, for rare uses: it ends at the first error. A lagging
+// server is an error, since callers need all messages.
 func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter.Seq2[broker.Message, error] {
 	return func(yield func(broker.Message, error) bool) {
 		fail := func(err error) { yield(broker.Message{}, fmt.Errorf("read %s: %w", stream, err)) }
@@ -97,16 +92,16 @@ func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter
 			msg, err := reading.Next(soon)
 			cancel()
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-				// What was still to come may have been removed meanwhile.
+				// The remaining messages may have been removed meanwhile.
 				if left, given, err := reading.Left(ctx); err == nil && left == 0 && given == sent {
 					break
 				}
 				continue
 			}
 			if err == nil && msg.Number != sent+1 {
-				err = errors.New("messages were lost on the way")
+				err = errors.New("messages were lost in transit")
 			}
-			if err != nil { // its connection, or its server, is gone
+			if err != nil { // connection or server lost
 				fail(unavailable(err, time.Second))
 				return
 			}
@@ -122,15 +117,14 @@ func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter
 	}
 }
 
-// seenAll is an error when a stream has messages of a scan between the last one
-// that was seen and the end, as its leader knows.
+// seenAll fails if, by the leader, the stream has messages of a scan after the last one seen.
 func (s *Stream) seenAll(ctx context.Context, stream, subject string, seen, end uint64) error {
 	if seen >= end {
 		return nil
 	}
 	next, err := s.js.Get(ctx, stream, seen+1, cmp.Or(subject, ">"))
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && next.Sequence > end {
-		return nil // they are under other subjects, or gone
+		return nil // they have other subjects, or are gone
 	}
 	if err != nil {
 		return err
@@ -138,7 +132,7 @@ func (s *Stream) seenAll(ctx context.Context, stream, subject string, seen, end 
 	return fmt.Errorf("%w: message %d was not read", errSilent, next.Sequence)
 }
 
-var errSilent = fmt.Errorf("%w: the server that is read from has fallen behind the others", flow.ErrUnavailable)
+var errSilent = fmt.Errorf("%w: the server of the consumer lags behind the others", flow.ErrUnavailable)
 
 // first is the first value of a header, its name as written.
 func first(head nats.Header, name string) string {

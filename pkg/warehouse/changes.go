@@ -9,8 +9,7 @@ import (
 	"sluice/pkg/change"
 )
 
-// InsertChanges stores what was changed under a token of its own; all else as
-// for Insert.
+// InsertChanges stores audit rows under a token; see Insert.
 func (db *DB) InsertChanges(ctx context.Context, token string, changes []change.Audit) error {
 	if len(changes) == 0 {
 		return nil

@@ -25,21 +25,19 @@ import (
 	"sluice/pkg/warehouse/schema"
 )
 
-// DB is one ClickHouse database. Safe for concurrent use; inserts of different
-// lanes run at once.
+// DB is one ClickHouse database. Safe for concurrent use.
 type DB struct {
 	cfg      Config
 	name     string // of the database
 	log      *slog.Logger
 	metrics  *metrics
-	queries  driver.Conn  // all but inserts
+	queries  driver.Conn  // of all but inserts
 	inserts  *connections // only inserts
-	attempts atomic.Int64 // makes query ids unique
+	attempts atomic.Int64 // for unique query ids
 	servers  *servers     // of a cluster
 }
 
-// Open prepares a DB and does not connect: ClickHouse may come up later. The
-// error is about the configuration.
+// Open makes a DB without connecting: ClickHouse may start later. Its errors are of the configuration.
 func Open(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*DB, error) {
 	cfg = cfg.withDefaults()
 	o, err := cfg.options()
@@ -50,8 +48,8 @@ func Open(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*DB, error) 
 	db.attempts.Store(time.Now().UnixNano())
 	db.inserts = newConnections(o, cfg.Connections, db.metrics)
 
-	// The database is named in every statement and may not exist yet: a
-	// session in it could not even create it.
+	// Every statement names the database, which may not exist yet: a session in it could not
+	// even create it.
 	o.Auth.Database = ""
 	if db.queries, err = clickhouse.Open(o); err != nil {
 		return nil, fmt.Errorf("open ClickHouse: %w", err)
@@ -60,16 +58,14 @@ func Open(cfg Config, log *slog.Logger, reg prometheus.Registerer) (*DB, error) 
 	return db, nil
 }
 
-// Database is the name of the database.
 func (db *DB) Database() string { return db.name }
 
-// Close closes the connections.
 func (db *DB) Close() error {
 	db.inserts.close()
 	return errors.Join(db.queries.Close(), db.servers.close())
 }
 
-// Ping returns nil when ClickHouse answers.
+// Ping fails unless ClickHouse answers.
 func (db *DB) Ping(ctx context.Context) error {
 	if err := db.queries.Ping(ctx); err != nil {
 		return fmt.Errorf("ping ClickHouse: %w", err)
@@ -77,8 +73,7 @@ func (db *DB) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Answers asks ClickHouse for something that takes no time. A refusal is an
-// answer too.
+// Answers sends a trivial query. An exception counts as an answer.
 func (db *DB) Answers(ctx context.Context) error {
 	var one uint8
 	err := db.queries.QueryRow(ctx, "SELECT 1").Scan(&one)
@@ -88,23 +83,23 @@ func (db *DB) Answers(ctx context.Context) error {
 	return err
 }
 
-// version asks the server for its version.
+// version queries the server's version.
 func (db *DB) version(ctx context.Context) (schema.Version, error) {
 	v, err := db.queries.ServerVersion()
 	if err != nil {
-		return schema.Version{}, fmt.Errorf("ask for the version of ClickHouse: %w", err)
+		return schema.Version{}, fmt.Errorf("query the version of ClickHouse: %w", err)
 	}
 	return schema.Version{Major: int(v.Version.Major), Minor: int(v.Version.Minor)}, nil
 }
 
-// knownSettings asks the server which of the settings it has.
+// knownSettings returns those settings that the server has.
 func (db *DB) knownSettings(ctx context.Context, names []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
 	var known []string
 	row := db.queries.QueryRow(ctx, "SELECT groupArray(name) FROM system.merge_tree_settings WHERE has(?, name)", names)
 	if err := row.Scan(&known); err != nil {
-		return nil, fmt.Errorf("ask for the settings of ClickHouse: %w", err)
+		return nil, fmt.Errorf("query the settings of ClickHouse: %w", err)
 	}
 	return known, nil
 }
@@ -129,7 +124,7 @@ func (db *DB) server(ctx context.Context) (schema.Server, error) {
 	return d, err
 }
 
-// plain is the server as far as no server has to be asked for it.
+// plain is the server's description without a query.
 func (db *DB) plain() schema.Server {
 	return schema.Server{Database: db.name, Cluster: db.cfg.Cluster, Single: db.cfg.Single}
 }
@@ -149,14 +144,14 @@ func (db *DB) row(ctx context.Context, doing, query string, args []any, dest ...
 	return nil
 }
 
-// each runs a query and calls f for every row of its answer.
+// each runs a query and calls f for every row of the result.
 func (db *DB) each(ctx context.Context, doing, query string, args []any, f func(driver.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
 	return db.eachUntil(ctx, doing, query, args, f)
 }
 
-// eachUntil is each with no other bound than that of ctx.
+// eachUntil is each bounded only by ctx.
 func (db *DB) eachUntil(ctx context.Context, doing, query string, args []any, f func(driver.Rows) error) error {
 	rows, err := db.queries.Query(traced(ctx), query, args...)
 	if err != nil {
@@ -174,25 +169,23 @@ func (db *DB) eachUntil(ctx context.Context, doing, query string, args []any, f 
 	return nil
 }
 
-// Config says which ClickHouse to use and how.
+// Config configures a DB.
 type Config struct {
-	// More hosts follow separated by commas, and are tried in order. As query
-	// parameters come secure=true (TLS), skip_verify, tls_server_name,
-	// compress=none|lz4|zstd (default none to this machine, lz4 to another),
-	// dial_timeout, and any setting of ClickHouse.
+	// More hosts are separated by commas and tried in order. Query parameters are secure=true
+	// (TLS), skip_verify, tls_server_name, compress=none|lz4|zstd (default none for this
+	// machine, lz4 for others), dial_timeout, and settings of ClickHouse.
 	URL string `name:"clickhouse" default:"clickhouse://default@127.0.0.1:9000/flow" help:"ClickHouse, native protocol: clickhouse://user:password@host:9000/database?secure=true"`
 
-	Cluster string `name:"clickhouse-cluster" help:"Name of the ClickHouse cluster the schema is made for; a single server when empty."` // as in remote_servers
+	Cluster string `name:"clickhouse-cluster" help:"Name of the ClickHouse cluster of the schema; empty: a single server."` // as in remote_servers
 
-	// Each of these servers has to be reached from here, by the address and port in
-	// remote_servers and as the user of URL.
-	Single bool `name:"clickhouse-single" help:"Every shard of that cluster is one server: nothing is replicated and there is no Keeper."`
+	// All servers must be reachable by address and port of remote_servers and the user of URL.
+	Single bool `name:"clickhouse-single" help:"The shards of that cluster have one server each: no replication and no Keeper."`
 
-	InsertTimeout time.Duration `kong:"-" default:"60s"` // of one attempt; past it the outcome is unknown
-	QueryTimeout  time.Duration `kong:"-" default:"60s"` // of one check, count, or statement of a migration that copies no rows
-	Connections   int           `kong:"-" default:"8"`   // kept open for inserts; two for each lane that is worked on are enough
+	InsertTimeout time.Duration `kong:"-" default:"60s"` // of one attempt; after it the outcome is unknown
+	QueryTimeout  time.Duration `kong:"-" default:"60s"` // of one query, or statement of a migration that copies no rows
+	Connections   int           `kong:"-" default:"8"`   // kept open for inserts; two per lane suffice
 
-	Tracer trace.Tracer `kong:"-"` // of inserts; nothing is traced when nil
+	Tracer trace.Tracer `kong:"-"` // of inserts; nil: off
 }
 
 func (c Config) withDefaults() Config {
@@ -200,17 +193,17 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// identifier is what may stand unquoted in the schema.
+// identifier is a name that needs no quotes.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// options parses the URL. No error repeats the password.
+// options parses the URL. Errors do not contain the password.
 func (c Config) options() (*clickhouse.Options, error) {
 	o, err := clickhouse.ParseDSN(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("parse the ClickHouse URL: %w", err) // the driver hides credentials
 	}
 	if o.Protocol != clickhouse.Native {
-		return nil, errors.New("parse the ClickHouse URL: it must begin with clickhouse://, inserts need the native protocol")
+		return nil, errors.New("parse the ClickHouse URL: it must begin with clickhouse://, since inserts need the native protocol")
 	}
 	if o.Auth.Database == "" {
 		o.Auth.Database = "flow"
@@ -240,8 +233,8 @@ func (c Config) options() (*clickhouse.Options, error) {
 	o.ConnMaxLifetime = 10 * time.Minute
 	o.Settings["async_insert"] = 0
 	if c.Cluster != "" {
-		o.Settings["distributed_foreground_insert"] = 1   // a queue would acknowledge before it stores
-		o.Settings["distributed_product_mode"] = "global" // a table in a subquery means all shards of it
+		o.Settings["distributed_foreground_insert"] = 1   // a queue would acknowledge before storing
+		o.Settings["distributed_product_mode"] = "global" // tables in subqueries mean all shards
 	}
 	return o, nil
 }
@@ -257,11 +250,10 @@ func onThisMachine(addrs []string) bool {
 	return true
 }
 
-// connections keeps connections for inserts. A connection is used by one
-// insert at a time and goes back only after a success: after an error nothing
-// is known about what is still on the wire.
+// connections pools connections for inserts. A connection serves one insert at a time and returns to the pool only after a
+// success: after an error the state of the wire is unknown.
 type connections struct {
-	options []ch.Options // one per host, the first that answers is used
+	options []ch.Options // one per host, tried in order
 	metrics *metrics
 
 	mu     sync.Mutex
@@ -301,7 +293,7 @@ func compression(m clickhouse.CompressionMethod) ch.Compression {
 	return ch.CompressionDisabled
 }
 
-// settings translates what the URL asks for.
+// settings converts the settings of the URL.
 func settings(s clickhouse.Settings) []ch.Setting {
 	var all []ch.Setting
 	for _, key := range slices.Sorted(maps.Keys(s)) {
@@ -315,7 +307,7 @@ var (
 	errUnreached = errors.New("no connection")
 )
 
-// get gives an idle connection, or a new one.
+// get returns an idle connection, or a new one.
 func (c *connections) get(ctx context.Context) (*ch.Client, error) {
 	c.mu.Lock()
 	closed := c.closed
@@ -341,7 +333,7 @@ func (c *connections) get(ctx context.Context) (*ch.Client, error) {
 	return nil, fmt.Errorf("%w: %w", errUnreached, all)
 }
 
-// put takes a connection back after a success.
+// put returns a connection to the pool after a success.
 func (c *connections) put(client *ch.Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,8 +344,7 @@ func (c *connections) put(client *ch.Client) {
 	c.idle = append(c.idle, client)
 }
 
-// reset closes the idle connections: when one turns out broken, those of the
-// same age most likely are too.
+// reset closes the idle connections: if one is broken, those of the same age most likely are too.
 func (c *connections) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -379,18 +370,9 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	auto := promauto.With(prometheus.WrapRegistererWithPrefix("sluice_warehouse_", reg))
 	m := &metrics{
-		connects: auto.NewCounter(prometheus.CounterOpts{
-			Name: "connects_total",
-			Help: "Connections for inserts opened to ClickHouse. It stays nearly constant while connections are reused.",
-		}),
-		failures: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "insert_failures_total",
-			Help: "Inserts that ClickHouse did not confirm, by what is done about it: retry, halt, poison or unknown.",
-		}, []string{"class"}),
-		parts: auto.NewCounter(prometheus.CounterOpts{
-			Name: "parts_total",
-			Help: "Parts that inserts made in flow.records: one for each month that records of a block fall in. Its rate is what merges in ClickHouse have to keep up with.",
-		}),
+		connects: auto.NewCounter(prometheus.CounterOpts{Name: "connects_total", Help: "Connections opened for inserts into ClickHouse. Nearly constant while connections are reused."}),
+		failures: auto.NewCounterVec(prometheus.CounterOpts{Name: "insert_failures_total", Help: "Inserts that ClickHouse did not confirm, by class: retry, halt, poison or unknown."}, []string{"class"}),
+		parts:    auto.NewCounter(prometheus.CounterOpts{Name: "parts_total", Help: "Parts that inserts created in flow.records: one per month of a block. Merges in ClickHouse have to keep up with their rate."}),
 	}
 	for _, class := range classNames {
 		m.failures.WithLabelValues(class)

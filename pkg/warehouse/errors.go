@@ -18,12 +18,11 @@ import (
 	"sluice/pkg/flow"
 )
 
-// classes says what to do about each error code of ClickHouse. After every one
-// of them the outcome is unknown, because a materialized view may have failed
-// after the table and other views took the block: only the same block with the
-// same token may be sent again. A code that is not here is ClassUnknown.
+// classes maps ClickHouse's error codes to classes. After any of them the outcome is unknown, since a materialized view may
+// have failed after the table and other views took the block: only the same block with the same token may be sent again.
+// Other codes are ClassUnknown.
 var classes = map[flow.Class][]proto.Error{
-	// The server, the network or the load: it passes.
+	// Server, network, or load: temporary.
 	flow.ClassRetry: {
 		proto.ErrUnexpectedEndOfFile, proto.ErrAttemptToReadAfterEOF, proto.ErrCannotReadAllData,
 		proto.ErrCannotReadFromFileDescriptor, proto.ErrCannotWriteToFileDescriptor, proto.ErrCannotOpenFile,
@@ -40,7 +39,7 @@ var classes = map[flow.Class][]proto.Error{
 		proto.ErrThreadWasCanceled, proto.ErrTooManyMutations, proto.ErrAsyncLoadFailed,
 		proto.ErrCannotWriteAfterBufferCanceled, proto.ErrKeeperException, proto.ErrPocoException,
 	},
-	// Schema, rights or configuration: an operator must mend it.
+	// Schema, rights, or configuration: an operator must fix it.
 	flow.ClassHalt: {
 		proto.ErrNoSuchColumnInTable, proto.ErrNumberOfColumnsDoesntMatch, proto.ErrBadArguments,
 		proto.ErrUnknownIdentifier, proto.ErrUnknownTable, proto.ErrSyntaxError, proto.ErrUnknownDatabase,
@@ -48,7 +47,7 @@ var classes = map[flow.Class][]proto.Error{
 		proto.ErrRequiredPassword, proto.ErrIPAddressNotAllowed, proto.ErrTableIsDropped, proto.ErrDatabaseAccessDenied,
 		proto.ErrSupportIsDisabled, proto.ErrQueryIsProhibited, proto.ErrAccessDenied, proto.ErrAuthenticationFailed,
 	},
-	// A value: it will be refused again.
+	// A value: permanently rejected.
 	flow.ClassPoison: {
 		proto.ErrCannotParseText, proto.ErrCannotParseEscapeSequence, proto.ErrCannotParseQuotedString,
 		proto.ErrCannotParseInputAssertionFailed, proto.ErrCannotParseDate, proto.ErrCannotParseDatetime,
@@ -66,7 +65,7 @@ var classNames = map[flow.Class]string{
 	flow.ClassPoison:  "poison",
 }
 
-// classOf is classes the other way round.
+// classOf is the inverse of classes.
 var classOf = func() map[proto.Error]flow.Class {
 	m := map[proto.Error]flow.Class{}
 	for class, codes := range classes {
@@ -77,8 +76,8 @@ var classOf = func() map[proto.Error]flow.Class {
 	return m
 }()
 
-// storeError gives err its class. An error of ClassPoison keeps the name of
-// the error but not the message of the server, which may quote a value.
+// storeError classifies err. An error of ClassPoison keeps the name of the error but not the server's message, which may quote
+// a value.
 func storeError(doing string, err error) *flow.StoreError {
 	e := &flow.StoreError{Class: classOfTransport(err), Err: fmt.Errorf("%s: %w", doing, err)}
 	code, message, answered := exception(err)
@@ -95,12 +94,12 @@ func storeError(doing string, err error) *flow.StoreError {
 		e.Class = flow.ClassPoison
 	}
 	if e.Class == flow.ClassPoison {
-		e.Err = fmt.Errorf("%s: ClickHouse refuses the data: %w", doing, code)
+		e.Err = fmt.Errorf("%s: ClickHouse rejects the data: %w", doing, code)
 	}
 	return e
 }
 
-// exception is the answer of ClickHouse within err, if it is one, by either driver.
+// exception extracts ClickHouse's exception from err, of either driver.
 func exception(err error) (code proto.Error, message string, ok bool) {
 	if x, ok := ch.AsException(err); ok {
 		return x.Code, x.Message, true
@@ -112,8 +111,7 @@ func exception(err error) (code proto.Error, message string, ok bool) {
 	return 0, "", false
 }
 
-// classOfTransport is the class of an error that is not an answer of
-// ClickHouse.
+// classOfTransport is the class of an error that is not an exception of ClickHouse.
 func classOfTransport(err error) flow.Class {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError
@@ -134,6 +132,5 @@ func classOfTransport(err error) flow.Class {
 	return flow.ClassUnknown
 }
 
-// Passing tells whether err may pass by itself, so that it is worth trying
-// again: ClickHouse is away, or too busy.
+// Passing tells whether err is temporary, so that a retry may succeed: ClickHouse is unreachable or overloaded.
 func Passing(err error) bool { return storeError("try", err).Class == flow.ClassRetry }

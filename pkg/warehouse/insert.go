@@ -19,18 +19,17 @@ import (
 	"sluice/pkg/record"
 )
 
-// Insert stores the rows of the block. When it returns nil they are durable, and
-// in every materialized view. The token makes it harmless to call again with the
-// same rows, after a success too; another token, or other rows, would store more.
+// Insert stores the rows of the block. nil means durable, in the table and in every materialized view. The token makes
+// repetitions with the same rows harmless, even after a success; another token or other rows would be stored again.
 //
-// The error is a *flow.StoreError. After it the outcome is unknown, whatever the
-// class: the table, or some of the views, may have taken the rows.
+// The error is a *flow.StoreError. The outcome is then unknown, whatever the class: the table, or some of the views, may have
+// the rows.
 func (db *DB) Insert(ctx context.Context, b record.Block) error {
 	if b.From == b.To {
-		return nil // all of it is dead-lettered, or none of it were records
+		return nil // no rows: all dead-lettered, or no records
 	}
 	if b.StoredAt <= 0 {
-		return errors.New("warehouse: Block.StoredAt is not set, and its rows would expire at once")
+		return errors.New("warehouse: Block.StoredAt is not set: its rows would expire at once")
 	}
 	err := db.insertAt(ctx, db.inserts, "records", b.Token, cmp.Or(b.Timeout, db.cfg.InsertTimeout), blockColumns(b.Columns, b.From, b.To, b.StoredAt))
 	if err == nil {
@@ -39,11 +38,10 @@ func (db *DB) Insert(ctx context.Context, b record.Block) error {
 	return err
 }
 
-// serverMargin is how much sooner the server gives up than this side does: then
-// it says so, and is known to be done with it.
+// serverMargin is how much earlier the server times out than the client: its exception then shows that the insert has ended.
 const serverMargin = 5 * time.Second
 
-// insertAt makes one attempt on connections to one server.
+// insertAt sends one attempt to one server.
 func (db *DB) insertAt(ctx context.Context, at *connections, table, token string, timeout time.Duration, columns proto.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -55,23 +53,22 @@ func (db *DB) insertAt(ctx context.Context, at *connections, table, token string
 	err = at.send(ctx, ch.Query{
 		Body:     fmt.Sprintf("INSERT INTO %s.%s %s VALUES", db.name, table, columns.Columns()),
 		QueryID:  token + "-" + db.attempt(),
-		Input:    columns, // one block: a token covers no more
+		Input:    columns, // one block: a token covers only one
 		Settings: settings,
 	})
 	if err == nil {
 		endSpan(span, "")
 		return nil
 	}
-	db.servers.replicas.Store(0) // ask again: a replica that is gone may have been taken out of the cluster
+	db.servers.replicas.Store(0) // query again: a failed replica may have left the cluster
 	e := storeError("insert into "+db.name+"."+table, err)
 	endSpan(span, classNames[e.Class])
 	db.metrics.failures.WithLabelValues(classNames[e.Class]).Inc()
 	return e
 }
 
-// inserting begins the span of one attempt. What is sent to ClickHouse within it
-// carries its trace context, so that the server's own spans belong to it. The span is
-// nil where nothing is traced.
+// inserting begins the span of one attempt, in whose context requests carry the trace context, so that ClickHouse's spans belong
+// to it. The span is nil without tracing.
 func (db *DB) inserting(ctx context.Context, table string, columns proto.Input) (context.Context, trace.Span) {
 	if db.cfg.Tracer == nil {
 		return ctx, nil
@@ -85,8 +82,8 @@ func (db *DB) inserting(ctx context.Context, table string, columns proto.Input) 
 	))
 }
 
-// endSpan ends the span of an attempt, with the class of its failure. What ClickHouse
-// says of one may quote what it was sent, and stays here.
+// endSpan ends the span of an attempt with the class of its failure. ClickHouse's message may quote submitted values and is left
+// out.
 func endSpan(span trace.Span, failure string) {
 	if span == nil {
 		return
@@ -98,7 +95,7 @@ func endSpan(span trace.Span, failure string) {
 	span.End()
 }
 
-// send runs one insert, or question, on one connection.
+// send runs one insert or query on one connection.
 func (db *DB) send(ctx context.Context, q ch.Query) error { return db.inserts.send(ctx, q) }
 
 func (c *connections) send(ctx context.Context, q ch.Query) error {
@@ -117,20 +114,19 @@ func (c *connections) send(ctx context.Context, q ch.Query) error {
 	return nil
 }
 
-// insertSettings are what exactly once rests on, and are sent whatever the
-// defaults of the server are: they have changed between versions. Check asks for
-// the very same.
+// insertSettings are the settings that exactly-once depends on, sent explicitly since server defaults have changed between
+// versions. Check verifies the same.
 func (db *DB) insertSettings(ctx context.Context, table, token string, timeout time.Duration) ([]ch.Setting, error) {
 	all := []ch.Setting{
-		{Key: "async_insert", Value: "0"}, // a queue would acknowledge before it stores
+		{Key: "async_insert", Value: "0"}, // a queue would acknowledge before storing
 		{Key: "insert_deduplicate", Value: "1"},
-		{Key: "deduplicate_blocks_in_dependent_materialized_views", Value: "1"}, // else a repeat counts twice in the views
+		{Key: "deduplicate_blocks_in_dependent_materialized_views", Value: "1"}, // else a repeated insert counts twice in the views
 		{Key: "insert_deduplication_token", Value: token},
-		{Key: "max_partitions_per_insert_block", Value: "0"}, // a back-fill may span any number of months
-		{Key: "optimize_on_insert", Value: "0"},              // merges collapse equal keys anyway; at insert it costs a quarter of the engine's time
+		{Key: "max_partitions_per_insert_block", Value: "0"}, // a backfill may span any number of months
+		{Key: "optimize_on_insert", Value: "0"},              // merges collapse equal keys anyway; at insert it takes a quarter of the engine's time
 	}
 	if db.cfg.Cluster != "" {
-		all = append(all, ch.Setting{Key: "distributed_foreground_insert", Value: "1"}) // a queue would acknowledge before it stores
+		all = append(all, ch.Setting{Key: "distributed_foreground_insert", Value: "1"}) // a queue would acknowledge before storing
 	}
 	quorum, err := db.quorum(ctx, table == "changes")
 	if err != nil {
@@ -148,14 +144,12 @@ func (db *DB) insertSettings(ctx context.Context, table, token string, timeout t
 	return all, nil
 }
 
-// attempt makes a query id different from that of the attempt before, which
-// may still be running, here or in a process that came before this one.
+// attempt makes a query id that differs from that of earlier attempts, which may still run, even of an earlier process.
 func (db *DB) attempt() string {
 	return strconv.FormatInt(db.attempts.Add(1), 36)
 }
 
-// months counts the months in which points in time fall, in ms since 1970: an
-// insert makes a part of flow.records for each.
+// months counts the months of times in ms since 1970: an insert creates a part of flow.records for each.
 func months(points []int64) int {
 	type span struct{ from, to int64 }
 	var seen []span
@@ -180,8 +174,7 @@ next:
 	return len(seen)
 }
 
-// blockColumns are the rows from to to-1 of c as columns of flow.records, stored at a time in
-// ms since 1970. They share the memory of c.
+// blockColumns are the rows from to to-1 of c as columns of flow.records, with a stored_at in ms since 1970. They alias c.
 func blockColumns(c *record.Columns, from, to int, storedAt int64) proto.Input {
 	r := rows{from, to}
 	all := proto.Input{{Name: "stored_at", Data: constant{storedAt, r}}}
@@ -191,7 +184,7 @@ func blockColumns(c *record.Columns, from, to int, storedAt int64) proto.Input {
 	return all
 }
 
-// rows is a range of rows, to excluded.
+// rows is a range of rows, to exclusive.
 type rows struct{ from, to int }
 
 func (r rows) Rows() int { return r.to - r.from }
@@ -217,7 +210,7 @@ func (r rows) of(column record.Column) proto.ColInput {
 	case *[]uint64:
 		return proto.ColUInt64((*data)[r.from:r.to])
 	}
-	panic("column " + column.Name + " is of no type that is stored") // a mistake in the program
+	panic("column " + column.Name + " has an unsupported type") // a bug
 }
 
 func (r rows) int64(v []int64) proto.ColInt64 { return v[r.from:r.to] }
@@ -261,8 +254,7 @@ func (c text) EncodeColumn(b *proto.Buffer) { b.Buf = appendText(b.Buf, c.t, c.f
 
 func (c text) WriteColumn(w *proto.Writer) { w.ChainBuffer(c.EncodeColumn) }
 
-// appendText writes strings the way the native format has them: each after its
-// length.
+// appendText appends strings in native format, each after its length.
 func appendText(dst []byte, t *record.StringColumn, from, to int) []byte {
 	if from == to {
 		return dst
@@ -291,8 +283,7 @@ func (symbol) Type() proto.ColumnType {
 	return proto.ColumnTypeLowCardinality.Sub(proto.ColumnTypeString)
 }
 
-// keysVersion and the flags of a LowCardinality column in the native format:
-// each block carries its own dictionary.
+// keysVersion and the flags of a LowCardinality column in native format: each block has its own dictionary.
 const (
 	keysVersion       = 1
 	hasAdditionalKeys = 1 << 9

@@ -131,7 +131,7 @@ func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 
 	t.Run("show prints the reason, the origin and the bytes", func(t *testing.T) {
 		out := s.sluice(0, "dead", "show", number, "--nats", at)
-		for _, want := range []string{"dead letter " + number, "ClickHouse refuses the data", "(refused)", "record 42 of message 1 of lane 0", "from local", `"errorMessage": "poison"`} {
+		for _, want := range []string{"dead letter " + number, "ClickHouse rejects the data", "(refused)", "record 42 of message 1 of lane 0", "from local", `"errorMessage": "poison"`} {
 			if !strings.Contains(out, want) {
 				t.Errorf("does not show %q:\n%s", want, out)
 			}

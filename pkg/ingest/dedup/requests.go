@@ -13,32 +13,30 @@ import (
 	"sluice/pkg/record"
 )
 
-// Requests knows the requests of a lane that came within a window of stream time and
-// have records without an identity of their own. It outlives a session: one that
-// fails leaves to the next what it has read. Tick and IsVoid are for who reads the
-// lane, all else is for who stores its blocks; the two may go on at once.
+// Requests is the window of a lane's recent requests with records without a deduplication key. It outlives a session: a failed
+// one leaves its state to the next. fill calls Tick and IsVoid; store calls the rest. Both may run concurrently.
 type Requests struct {
-	clock clock // owned by who reads
+	clock clock // owned by fill
 
-	// Owned by who stores.
+	// Owned by store.
 	window      window
-	looked      map[uint64][]requestID // of messages that were read again
-	ends        []Moment               // the end of the block decided last, and of the one before: one of them is that of the lane state
-	stream      string                 // the stream that all this is of; empty when nothing is known
+	looked      map[uint64][]requestID // requests of messages read again
+	ends        []Moment               // ends of the last two decided blocks: the lane state has one of them
+	stream      string                 // StreamID of the window; empty: no window
 	incarnation uint64                 // of the lane
 }
 
-// NewRequests knows nothing. The window is of stream time.
+// NewRequests returns an empty window of stream time.
 func NewRequests(window time.Duration) *Requests {
 	return &Requests{clock: clock{window: window}, looked: map[uint64][]requestID{}}
 }
 
-// Heads calls f with the messages of the lane from one to another, as many as it
-// still holds and in order: what their headers say, with or without their bodies.
+// Heads calls f with the messages of the lane in a range, as far as it still holds them, in order: with their headers, and
+// perhaps their bodies.
 type Heads func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error
 
-// Recall reads what a position counts on, unless a session before has left it so: one that
-// has read far ahead has let go of it. It calls alive now and then.
+// Recall fills the window before a checkpoint, unless an earlier session has left it: one that read far ahead has dropped it. It
+// calls alive periodically.
 func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, alive func()) error {
 	if r.stream == p.StreamID && r.incarnation == p.Incarnation() && r.clock.knows(p.Done+1) && r.remembers(p.Done) {
 		return nil
@@ -53,7 +51,7 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 				alive()
 			}
 			r.clock.tick(e)
-			// What was not void needs no message that is gone.
+			// Entries that were not void need no purged message.
 			if e.LogEnd+1 >= r.clock.first && !r.clock.isVoid(e) {
 				for i := range e.Messages {
 					if m := &e.Messages[i]; toKnow(e, m, p.Moves) {
@@ -64,7 +62,7 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("read which requests were stored lately: %w", err)
+			return fmt.Errorf("read recent requests: %w", err)
 		}
 	}
 	r.stream, r.incarnation = p.StreamID, p.Incarnation()
@@ -72,47 +70,44 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 	return nil
 }
 
-// remembers says whether the clock has let go of nothing since a block ended.
+// remembers tells whether the clock covers everything since a block ended.
 func (r *Requests) remembers(done uint64) bool {
 	return slices.ContainsFunc(r.ends, func(end Moment) bool { return end.Seq == done && r.clock.first <= end.Reach })
 }
 
-// Tick adds the next message that was read, unless a session before has read it.
+// Tick adds the next message, unless an earlier session did.
 func (r *Requests) Tick(e *flow.Entry) Moment {
 	r.clock.tick(e)
 	return r.clock.moment(e)
 }
 
-// IsVoid says whether an entry, which was added, has come too late to count.
+// IsVoid tells whether an added entry came too late.
 func (r *Requests) IsVoid(e *flow.Entry) bool { return r.clock.isVoid(e) }
 
-// Request is what an entry holds of a request that is to be known: one with records
-// that have no identity of their own.
+// Request is a request of an entry with records without a deduplication key.
 type Request struct {
 	requestID
 	seq   uint64
-	reach uint64 // the first message within the window before it
-	needs uint64 // the first message that it takes to judge whether its entry is void
+	reach uint64 // first message within the window before it
+	needs uint64 // first message needed to decide whether its entry is void
 	index int    // of its first record in its entry
-	row   int    // the rows of its block that are its records
+	row   int    // of its first record in its block
 	rows  int
 }
 
-// requestID is what makes two requests the same one, and which of its records
-// these are.
+// requestID identifies a request, and which of its records an entry has.
 type requestID struct {
 	source, subject, id, hash string
 
-	from, to int // of the records of the request that go to the lane
+	from, to int // of the request's records in the lane
 }
 
-// same says whether both are of one request.
+// same tells whether both are of one request.
 func (r *requestID) same(as *requestID) bool {
 	return r.id == as.id && r.hash == as.hash && r.source == as.source && r.subject == as.subject
 }
 
-// RequestOf is the request of a message of an entry, whose records are so many rows
-// of a block from one on; false when it need not be known.
+// RequestOf is the request of a message of an entry, with its rows in a block; false if it needs no place in the window.
 func RequestOf(e *flow.Entry, m *flow.Message, at Moment, row, rows int) (Request, bool) {
 	if !toKnow(e, m, nil) {
 		return Request{}, false
@@ -120,8 +115,7 @@ func RequestOf(e *flow.Entry, m *flow.Message, at Moment, row, rows int) (Reques
 	return Request{requestID: idOf(m), seq: m.Seq, reach: at.Reach, needs: e.LogEnd + 1, index: m.Index, row: row, rows: rows}, true
 }
 
-// toKnow says whether a request of an entry that is not void is to be known. What is no
-// entry of requests has none.
+// toKnow tells whether a request of an entry that is not void needs a place in the window.
 func toKnow(e *flow.Entry, m *flow.Message, moves []flow.Move) bool {
 	_, moved := flow.MovedBy(moves, m)
 	return len(e.Table) > 0 && !m.Identified && !moved
@@ -131,23 +125,22 @@ func idOf(m *flow.Message) requestID {
 	return requestID{m.Source, m.Subject, m.ID, m.Hash, m.From, m.From + m.Records}
 }
 
-// Batch is what a block holds of requests.
+// Batch is the requests of a block.
 type Batch struct {
 	First    uint64 // its first message
 	Requests []Request
-	Columns  *record.Columns // its rows, none of which is dropped yet
+	Columns  *record.Columns // its rows, before any is dropped
 	Moves    []flow.Move     // move markers before it
 }
 
-// Repeated returns the rows that have no identity of their own and whose request has
-// brought them before, and from then on knows the requests of the block, in so many
-// bytes at most. Decided follows.
+// Repeated returns the rows without a deduplication key whose request is repeated, and adds the block's requests to the window, of
+// at most this many bytes. Decided follows.
 func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads) (runs []flow.Run, err error) {
 	r.window.limit = bytes
 	for i := range b.Requests {
 		one := &b.Requests[i]
 		fp := fingerprint(one.id, one.hash)
-		var before []requestID // the same request, other records of it perhaps
+		var before []requestID // the same request, perhaps with other records
 		err := r.window.find(fp, one.reach, one.seq, func(seq uint64) (bool, error) {
 			list, err := r.requestsOf(ctx, b, i, seq, heads)
 			for _, other := range list {
@@ -174,16 +167,14 @@ func (r *Requests) Repeated(ctx context.Context, b Batch, bytes int, heads Heads
 	return runs, nil
 }
 
-// Decided lets go of what is not within the window any more, now that a block was
-// decided: that from message first to the one of the moment.
+// Decided drops what has left the window, after the block from message first to last was decided.
 func (r *Requests) Decided(first uint64, last Moment) {
 	r.window.expire(last)
 	r.ends = slices.DeleteFunc(r.ends, func(end Moment) bool { return end.Seq >= first })
 	r.ends = append(r.ends[max(0, len(r.ends)-1):], last)
 }
 
-// covered is up to which record, of those from one to another, all are in the
-// list.
+// covered is the record up to which, in a range, all are in the list.
 func covered(list []requestID, from, to int) int {
 	for moved := true; moved && from < to; {
 		moved = false
@@ -196,11 +187,11 @@ func covered(list []requestID, from, to int) int {
 	return min(from, to)
 }
 
-// lookedAtMost bounds what is remembered of messages that were read again.
+// lookedAtMost bounds the cached messages read again.
 const lookedAtMost = 256
 
-// requestsOf returns the requests of a message that are to be known: of a stored
-// message all, of one of the block those before its request i.
+// requestsOf returns the requests of a message that need a place in the window: of a stored message all, of one of the block those
+// before its request i.
 func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, heads Heads) (list []requestID, err error) {
 	if seq >= b.First {
 		for i--; i >= 0 && b.Requests[i].seq >= seq; i-- {
@@ -222,7 +213,7 @@ func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, h
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read message %d again, for a request that may be repeated: %w", seq, err)
+		return nil, fmt.Errorf("read message %d again for a perhaps repeated request: %w", seq, err)
 	}
 	if len(r.looked) >= lookedAtMost {
 		clear(r.looked)
@@ -231,23 +222,20 @@ func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, h
 	return list, nil
 }
 
-// Needed is the first message that it takes to know all this again, at most the one
-// behind a position.
+// Needed is the first message needed to rebuild the window, at most the one after a checkpoint.
 func (r *Requests) Needed(done uint64) uint64 { return r.window.needed(done) }
 
-// Reach is how far back in stream time requests are known: less than the window when
-// memory has run out.
+// Reach is the covered stream time: less than the window if memory is exhausted.
 func (r *Requests) Reach() time.Duration { return r.window.reach(r.clock.window) }
 
-// Ledger decides as Requests does which entries are void and which records
-// without an identity of their own are repeated, for those who read a lane from
-// its beginning: verify, and rebuild. It keeps every request of the window.
+// Ledger decides like Requests which entries are void and which records without a deduplication key are repeated, for readers of a
+// lane from its beginning: verify and rebuild. It keeps every request of the window.
 type Ledger struct {
 	clock clock
 	moves []flow.Move
 	known map[[16]byte][]place
 	order []requestPlace
-	whole bool // it has seen the lane from its first message on
+	whole bool // it has the lane from its first message on
 }
 
 type place struct {
@@ -260,15 +248,13 @@ type requestPlace struct {
 	seq     uint64
 }
 
-// NewLedger begins to read a lane whose state lists these move markers.
+// NewLedger makes a Ledger for a lane whose state lists these move markers.
 func NewLedger(window time.Duration, moves []flow.Move) *Ledger {
 	return &Ledger{clock: clock{window: window}, moves: moves, known: map[[16]byte][]place{}}
 }
 
-// Add adds the next message of the lane. It returns what says whether a request of it
-// is void, and of a record without an identity of its own of another one whether it
-// was sent before: repeated for sure, or perhaps, by what the lane does not hold
-// any more.
+// Add adds the next message of the lane. void tells whether a request of it is void; sentBefore tells of a record without a
+// deduplication key in another request whether it was sent before: surely, or perhaps, by messages that the lane no longer holds.
 func (r *Ledger) Add(e *flow.Entry) (void func(*flow.Message) bool, sentBefore func(m *flow.Message, index int) (sure, perhaps bool)) {
 	if c := &r.clock; e.Seq != c.first+uint64(len(c.times)) || c.first == 0 {
 		r.whole = e.Seq == 1
