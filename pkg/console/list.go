@@ -118,7 +118,7 @@ var kinds = []*kind{
 	},
 	{
 		Path: "/timers", Title: "Timers", Many: "timers",
-		rows:    viewRows("(SELECT t.*, toString(d.bpmn_process_id) AS bpmn_process_id FROM flow.v_timers AS t GLOBAL LEFT JOIN flow.v_process_definitions AS d ON d.source = t.source AND d.process_definition_key = t.process_definition_key)", "bpmn_process_id AS process, v.state AS state, due_at AS due, created_at AS began, dateDiff('millisecond', created_at, coalesce(triggered_at, canceled_at)) AS took_ms", "created_at"),
+		rows:    viewRows("flow.v_timers", "bpmn_process_id AS process, v.state AS state, due_at AS due, created_at AS began, dateDiff('millisecond', created_at, coalesce(triggered_at, canceled_at)) AS took_ms", "created_at"),
 		columns: between(column{"due", "Due"}), by: []string{"element", "state"},
 		filters: []filter{statesOf("WAITING", "TRIGGERED", "CANCELED"), overdue}, matches: isOverdue,
 	},

@@ -150,10 +150,8 @@ FROM
         SELECT 'job', toString(bpmn_process_id) AS process, '', count()
         FROM flow.v_jobs WHERE open = 1 AND deadline_at < $now GROUP BY process
         UNION ALL
-        SELECT 'timer', toString(d.bpmn_process_id) AS process, '', count()
-        FROM flow.v_timers AS t
-        GLOBAL LEFT JOIN flow.v_process_definitions AS d ON d.source = t.source AND d.process_definition_key = t.process_definition_key
-        WHERE t.state = 'WAITING' AND t.due_at < $now GROUP BY process
+        SELECT 'timer', bpmn_process_id AS process, '', count()
+        FROM flow.v_timers WHERE state = 'WAITING' AND due_at < $now GROUP BY process
     )
 )
 GROUP BY kind, named, typed`

@@ -573,12 +573,10 @@ LIMIT {limit:UInt32};
 -- question overdue_timers: Which timers should have fired and have not?
 -- process_instance_key is empty of the timer of a start event.
 -- example process=
-SELECT t.source AS source, d.bpmn_process_id AS bpmn_process_id, t.process_instance_key AS process_instance_key, t.element_id AS element_id, t.key AS key,
-    t.due_at AS due_at, dateDiff('millisecond', t.due_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS overdue_ms
-FROM flow.v_timers AS t
-GLOBAL LEFT JOIN flow.v_process_definitions AS d ON d.source = t.source AND d.process_definition_key = t.process_definition_key
-WHERE t.state = 'WAITING' AND t.due_at < parseDateTime64BestEffort({now:String}, 3, 'UTC')
-    AND ({process:String} = '' OR d.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR t.tenant_id = {tenant:String})
+SELECT source, bpmn_process_id, process_instance_key, element_id, key, due_at, dateDiff('millisecond', due_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS overdue_ms
+FROM flow.v_timers
+WHERE state = 'WAITING' AND due_at < parseDateTime64BestEffort({now:String}, 3, 'UTC')
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 ORDER BY due_at, source, key
 LIMIT {limit:UInt32};
 
