@@ -46,9 +46,10 @@ func (c *migrateSchema) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 type migrateTTL struct {
-	KeepRecords days `placeholder:"400d" help:"Retention of flow.records, in days after the UTC day on which a row was stored, or forever; unchanged when empty."`
-	KeepCounts  days `placeholder:"400d" help:"Retention of flow.counts_1m, likewise."`
-	KeepChanges days `placeholder:"forever" help:"Retention of flow.changes, likewise."`
+	KeepRecords   days `placeholder:"400d" help:"Retention of flow.records, in days after the UTC day on which a row was stored, or forever; unchanged when empty."`
+	KeepCounts    days `placeholder:"400d" help:"Retention of flow.counts_1m, likewise."`
+	KeepInstances days `placeholder:"forever" help:"Retention of ended process instances, with all that they called, in the aggregate tables, in days after the UTC day of their last event, or forever. The ingester removes them while records flow."`
+	KeepChanges   days `placeholder:"forever" help:"Retention of flow.changes, likewise."`
 	installation
 }
 
@@ -71,7 +72,7 @@ func (c *migrateTTL) retain(ctx context.Context, db *warehouse.DB, set func(ware
 	for _, t := range []struct {
 		table string
 		days  days
-	}{{"records", c.KeepRecords}, {"counts_1m", c.KeepCounts}, {"changes", c.KeepChanges}} {
+	}{{"records", c.KeepRecords}, {"counts_1m", c.KeepCounts}, {"changes", c.KeepChanges}, {"instances", c.KeepInstances}} {
 		if t.days.given {
 			if err := set(warehouse.Retention{Table: t.table, Days: t.days.n}); err != nil {
 				return err
@@ -83,7 +84,11 @@ func (c *migrateTTL) retain(ctx context.Context, db *warehouse.DB, set func(ware
 		return err
 	}
 	for _, r := range all {
-		fmt.Printf("%s.%s keeps rows %s\n", db.Database(), r.Table, days{n: r.Days, given: true})
+		subject, event := fmt.Sprintf("%s.%s keeps rows", db.Database(), r.Table), "they were stored"
+		if r.Table == "instances" {
+			subject, event = "aggregate tables keep ended instances", "the last of them happened"
+		}
+		fmt.Println(subject, days{n: r.Days, given: true}.behind(event))
 	}
 	return nil
 }
@@ -108,9 +113,9 @@ func (d *days) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (d days) String() string {
+func (d days) behind(event string) string {
 	if d.n == 0 {
 		return "forever"
 	}
-	return fmt.Sprintf("%d days after the day on which they were stored", d.n)
+	return fmt.Sprintf("%d days after the day on which %s", d.n, event)
 }

@@ -32,6 +32,8 @@ func (i instanceRow) State() string {
 		return "CANCELED"
 	case i.Reached == 3:
 		return "COMPLETED"
+	case i.Reached == 5:
+		return "EXPIRED"
 	case i.Open > 0:
 		return "INCIDENT"
 	}

@@ -13,7 +13,7 @@ var instanceKind = &kind{
 	columns: []column{{"instance", "Instance"}, {"process", "Process"}, {"business_key", "Business key"}, {"state", "State"}, {"began", "Started"}, {"ended", "Ended"}, {"took_ms", "Duration"}, {"incidents", "#Incidents"}, {"tenant", "Tenant"}, {"source", "Source"}},
 	filters: []filter{
 		{Name: "q", Label: "Key, variable (name=value), or error text", Size: 34},
-		statesOf("ACTIVE", "COMPLETED", "CANCELED"),
+		statesOf("ACTIVE", "COMPLETED", "CANCELED", "EXPIRED"),
 		{Name: "incident", Label: "Incident", Choices: []choice{{"", "any"}, {"open", "open"}, {"had", "had one"}, {"trouble", "had one, or canceled"}}},
 		{Name: "at", Label: "At the element", Choices: []choice{{"", "at any time"}, {"now", "now"}, {"incident", "with an open incident"}}, more: true},
 		{Name: "error", Label: "Error type", Size: 16, more: true},
@@ -79,7 +79,7 @@ func (a *asked) instanceRows() string {
 	if text != "" {
 		all = append(all, a.ofText(text))
 	}
-	return "SELECT *, instance AS key, ifNull(started, noticed) AS began, multiIf(reached = 4, 'CANCELED', reached = 3, 'COMPLETED', 'ACTIVE') AS state, length(raised) AS incidents\n    FROM\n    (" +
+	return "SELECT *, instance AS key, ifNull(started, noticed) AS began, multiIf(reached = 4, 'CANCELED', reached = 3, 'COMPLETED', reached = 5, 'EXPIRED', 'ACTIVE') AS state, length(raised) AS incidents\n    FROM\n    (" +
 		fill(instancesOf, "rows", strings.Join(append(all, "1"), " AND "), "tenants", a.who.only("tenant")) + ")"
 }
 

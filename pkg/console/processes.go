@@ -9,15 +9,21 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// late is a condition for an instance that has left the tables, and of which a record came
+// later: what v_process_instances calls EXPIRED.
+func late(started, last string) string {
+	return started + " IS NULL AND " + last + " < fromUnixTimestamp64Milli((SELECT max(value) FROM flow.history WHERE name = 'line'), 'UTC')"
+}
+
 // instancesOf are the process instances that $rows leaves, as they are now, one row
 // each. It says what v_process_instances says. The fold lies by when they began: a
 // condition on that, or on their keys, reads little more than what it leaves.
-const instancesOf = `SELECT source, process_instance_key AS instance, tenant_id AS tenant, splitByChar('\t', p.migrated) AS moved,
+var instancesOf = `SELECT source, process_instance_key AS instance, tenant_id AS tenant, splitByChar('\t', p.migrated) AS moved,
         if(p.migrated = '', p.bpmn_process_id, moved[2]) AS process,
         ifNull(if(p.migrated = '', p.version, toInt64OrNull(moved[3])), 0) AS process_version,
         ifNull(if(p.migrated = '', p.process_definition_key, toInt64OrNull(moved[4])), 0) AS definition,
         ifNull(p.parent_process_instance_key, -1) AS caller, ifNull(p.parent_element_instance_key, -1) AS caller_element,
-        p.state AS reached, p.started_at AS started, coalesce(p.completed_at, p.terminated_at) AS ended,
+        if(p.state < 3 AND ` + late("p.started_at", "p.last_seen") + `, 5, p.state) AS reached, p.started_at AS started, coalesce(p.completed_at, p.terminated_at) AS ended,
         p.business_key AS business_key, p.first_seen AS noticed, p.last_seen AS seen, dateDiff('millisecond', started, ended) AS took_ms,
         p.incident_keys AS raised, length(arrayFilter(k -> NOT has(p.resolved_incident_keys, k), raised)) AS open
     FROM flow.process_instances AS p FINAL
@@ -40,15 +46,15 @@ func active(condition string) string {
 
 // activeOf are instances that go on, with less of them than instancesOf has, and read
 // without FINAL: few rows say that.
-const activeOf = `SELECT source, process_instance_key AS instance, max(p.tenant_id) AS tenant,
+var activeOf = `SELECT source, process_instance_key AS instance, max(p.tenant_id) AS tenant,
         splitByChar('\t', max(p.migrated)) AS moved,
         if(length(moved) < 4, max(p.bpmn_process_id), moved[2]) AS process,
         ifNull(if(length(moved) < 4, max(p.version), toInt64OrNull(moved[3])), 0) AS process_version,
-        max(p.state) AS reached, max(p.last_seen) AS seen
+        if(` + late("min(p.started_at)", "max(p.last_seen)") + `, 5, max(p.state)) AS reached, max(p.last_seen) AS seen
     FROM flow.process_instances AS p
     WHERE $rows
     GROUP BY source, process_instance_key
-    HAVING reached > 0 AND $tenants`
+    HAVING reached BETWEEN 1 AND 2 AND $tenants`
 
 // begunAndActive are the instances that began in a window, what = 1, and those
 // that go on, whenever they began, what = 2.

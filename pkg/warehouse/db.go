@@ -365,6 +365,7 @@ type metrics struct {
 	connects prometheus.Counter
 	failures *prometheus.CounterVec
 	parts    prometheus.Counter
+	expired  prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -374,6 +375,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failures: auto.NewCounterVec(prometheus.CounterOpts{Name: "insert_failures_total", Help: "Inserts that ClickHouse did not confirm, by class: retry, halt, poison or unknown."}, []string{"class"}),
 		parts:    auto.NewCounter(prometheus.CounterOpts{Name: "parts_total", Help: "Parts that inserts created in flow.records: one per month of a block. Merges in ClickHouse have to keep up with their rate."}),
 	}
+	m.expired = auto.NewCounter(prometheus.CounterOpts{
+		Name: "expired_instances_total",
+		Help: "Ended process instances that left the aggregate tables by --keep-instances of sluice migrate ttl.",
+	})
 	for _, class := range classNames {
 		m.failures.WithLabelValues(class)
 	}

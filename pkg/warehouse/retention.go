@@ -25,7 +25,7 @@ func (r Retention) Due(clock time.Time) string {
 
 // expiring are the tables whose rows have a stored time, with the start of that day in UTC, whatever the
 // server's zone. Rows of aggregate tables are made of records stored at different times: removing some would
-// leave partial objects, such as an instance that never ended.
+// leave partial objects, such as an instance that never ended. Of these, whole trees leave (History).
 var expiring = []struct {
 	table, day string
 	whole      int // 1: only whole parts expire, and nothing is rewritten
@@ -52,7 +52,8 @@ func (db *DB) Retentions(ctx context.Context) ([]Retention, error) {
 		}
 		all = append(all, Retention{t.table, days})
 	}
-	return all, nil
+	h, err := db.History(ctx)
+	return append(all, Retention{instances, h.Days}), err
 }
 
 var intervalDays = regexp.MustCompile(`\bTTL .*toIntervalDay\((\d+)\)`)
@@ -93,7 +94,7 @@ func (r Retention) table() int {
 // Check fails if a retention cannot be set.
 func (r Retention) Check() error {
 	switch {
-	case r.table() < 0:
+	case r.table() < 0 && r.Table != instances:
 		return fmt.Errorf("%s has no retention: its rows have no stored time", r.Table)
 	case r.Days != 0 && (r.Days < leastDays || r.Days > mostDays):
 		return fmt.Errorf("the retention of %s cannot be %d days: at least %d, as lanes and verify need the rows, and at most %d", r.Table, r.Days, leastDays, mostDays)
@@ -106,6 +107,9 @@ func (r Retention) Check() error {
 func (db *DB) Retain(ctx context.Context, r Retention) error {
 	if err := r.Check(); err != nil {
 		return err
+	}
+	if r.Table == instances {
+		return db.setHistory(ctx, "keep", int64(r.Days))
 	}
 	t := expiring[r.table()]
 	now, err := db.days(ctx, r.Table)
@@ -138,7 +142,7 @@ func (db *DB) Due(ctx context.Context, more ...Retention) (day string, err error
 	}
 	all, err := db.Retentions(ctx)
 	for _, r := range append(all, more...) {
-		if r.Table != "changes" {
+		if r.Table != "changes" && r.Table != instances {
 			day = max(day, r.Due(clock.Add(dueEarly)))
 		}
 	}

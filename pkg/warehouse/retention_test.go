@@ -41,7 +41,7 @@ func TestRetentionCountsFromStoredAt(t *testing.T) {
 		fatal.If(t, db.Retain(t.Context(), r))
 	}
 	got, err := db.Retentions(t.Context())
-	if diff := cmp.Diff([]warehouse.Retention{{"records", 30}, {"counts_1m", 60}, {"changes", 0}}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]warehouse.Retention{{"records", 30}, {"counts_1m", 60}, {"changes", 0}, {"instances", 0}}, got); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 	const rows = "SELECT groupArray(n) FROM (SELECT stream_seq, count() AS n FROM {db}.records GROUP BY stream_seq ORDER BY stream_seq)"

@@ -155,7 +155,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 	}
 	purger := stream.NewPurger(lanes, i.PurgeConfig)
 	sweeper := state.NewSweeper(i.SweepConfig, store, lanes, log, reg)
-	return RunInOrder(ctx, after(lanes, ingester.Run), after(lanes, prepare), purger.Run, sweeper.Run, lanes.Run)
+	return RunInOrder(ctx, after(lanes, ingester.Run), after(lanes, prepare), func(ctx context.Context) error { return db.KeepHistory(ctx, ready) }, purger.Run, sweeper.Run, lanes.Run)
 }
 
 // untilReady migrates and checks the warehouse, and retries while it is unreachable: the

@@ -100,7 +100,7 @@ parent_element_instance_key = nullIf(i.parent_element_instance_key, -1)
 business_key
 processes Array(String) = arraySort(i.processes) -- every process that its events name, more than one when it was migrated to another
 started_at completed_at terminated_at first_seen last_seen
-state String = multiIf(i.state = 4, 'CANCELED', i.state = 3, 'COMPLETED', 'ACTIVE') -- ACTIVE, COMPLETED, CANCELED
+state String = multiIf(i.state = 4, 'CANCELED', i.state = 3, 'COMPLETED', {{.Late "i.started_at" "i.last_seen"}}, 'EXPIRED', 'ACTIVE') -- ACTIVE, COMPLETED, CANCELED; EXPIRED: a late record of an instance that has left the tables, so that its start is missing
 duration_ms Int64? = dateDiff('millisecond', started_at, coalesce(completed_at, terminated_at)) -- ms from started_at to its end; NULL before that
 incident_keys Array(Int64) -- incidents created
 resolved_incident_keys Array(Int64) -- incidents resolved

@@ -23,7 +23,7 @@ func Files() fs.FS { return embedded }
 
 // order of the files: each follows what it reads. A migration does not change it.
 var order = []string{
-	"records", "counts_1m", "sources", "process_definitions",
+	"records", "counts_1m", "sources", "history", "process_definitions",
 	"incidents", "process_instances", "element_instances", "jobs", "variables", "user_tasks", "waits", "signals", "decisions", "events",
 	"changes", "forgotten", "receipts", "v_lint",
 }

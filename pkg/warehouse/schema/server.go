@@ -291,6 +291,12 @@ func (Server) Callers() string {
     )`
 }
 
+// Late is a condition for an instance that has left the tables, and of which a record came
+// later: it has no start, and nothing happened in it since the line of history.
+func (Server) Late(started, last string) string {
+	return fmt.Sprintf("(%s IS NULL AND %s < fromUnixTimestamp64Milli((SELECT max(value) FROM flow.history WHERE name = 'line'), 'UTC'))", started, last)
+}
+
 // Mark is a number that tells one record from another in a set of them: its position where
 // that is its identity, else a hash of its identity.
 func (Server) Mark() string {
