@@ -22,12 +22,16 @@ import (
 )
 
 // rare metrics have no series before what they count has happened, or where
-// there is no embedded engine.
+// no server is embedded.
 var rare = map[string]bool{
 	"sluice_stream_retries_total":             true,
 	"sluice_stream_purged_messages_total":     true,
 	"sluice_clickhouse_engine_restarts_total": true,
 	"sluice_clickhouse_engine_up":             true,
+	"sluice_data_free_bytes":                  true,
+	"sluice_data_size_bytes":                  true,
+	"sluice_api_rejected_clients_total":       true,
+	"sluice_stuck_instances":                  true,
 }
 
 // TestSluiceRunsInTheEnvironmentOfCompose starts api, ingester and console with the
@@ -48,7 +52,7 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 	place := strings.NewReplacer(
 		"@nats:4222", "@"+hostOf(t, nats.ClientURL()), "http://nats:8222", nats.MonitorURL(), "@clickhouse:9000", "@"+engine.Addr(),
 		"0.0.0.0:8080", door, "0.0.0.0:8081", apiOps, "0.0.0.0:8082", ingesterOps,
-		"0.0.0.0:8083", page, "127.0.0.1:8084", pageOps, "api:8081,ingester:8082", apiOps+","+ingesterOps,
+		"0.0.0.0:8083", page, "0.0.0.0:8084", pageOps, "api:8081,ingester:8082", apiOps+","+ingesterOps,
 		"//flow_console:"+secrets["FLOW_CONSOLE_PASSWORD"], "//flow_writer:"+secrets["FLOW_WRITER_PASSWORD"], // the one user there
 		"/etc/sluice/", mounted+"/", "//api:8080", "//"+door,
 	)
@@ -80,7 +84,7 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		return nil
 	})
 	programtest.Eventually(t, time.Minute, func() error {
-		if missing := withoutSeries(t, scrape(t, apiOps)+scrape(t, ingesterOps)); len(missing) > 0 {
+		if missing := withoutSeries(t, scrape(t, apiOps)+scrape(t, ingesterOps)+scrape(t, pageOps)); len(missing) > 0 {
 			return fmt.Errorf("alerts and dashboards use metrics that have no series: %q", missing)
 		}
 		return nil
