@@ -335,7 +335,7 @@ func TestChangesAreVisibleWithoutClickHouse(t *testing.T) {
 	}
 	letters := 0
 	for d, err := range stream.NewDeadLetters(opened).List(t.Context(), stream.DeadFilter{}) {
-		if letters++; err != nil || d.Message.Seq != 2 || !strings.Contains(d.Reason, "damaged") {
+		if letters++; err != nil || d.Message.Seq != 2 || !strings.Contains(d.Reason, "corrupt") {
 			t.Errorf("set aside is %+v, %v", d, err)
 		}
 	}
