@@ -197,7 +197,7 @@ func TestTablesThatWereSetBackAreRebuilt(t *testing.T) {
 		s.exec("TRUNCATE TABLE flow." + table)
 	}
 	ingester = s.startIngester()
-	s.halted(ingester, "ClickHouse was set back", "1002 of the 1002 rows", "sluice rebuild")
+	s.halted(ingester, "ClickHouse was set back", "1002 of the 1002 stored rows", "sluice rebuild")
 	bare() // the log knows the request
 	stop()
 	for _, sql := range s.rebuild(1, "flow_back").Swap {

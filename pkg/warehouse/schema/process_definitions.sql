@@ -12,7 +12,7 @@ resource_name max(String) = JSONExtractString(r.extra, 'resourceName') -- file i
 xml max(String) CODEC(ZSTD(3)) = bpmn -- BPMN (resource)
 deployed_at min(Time?) = if(r.intent = 'CREATED', at, NULL) -- UTC (first CREATED)
 deleted_at max(Time?) = if(r.intent = 'DELETED', at, NULL) -- UTC, last partition (DELETED); NULL while it is deployed
-elements set(Tuple(String, String)) = groupUniqArrayArray(arrayFilter(t -> t.1 != '', tags)) -- id and name of all that has a name in the XML
+elements set(String) = groupUniqArrayArray(arrayMap(t -> concat(t.1, ' ', t.2), arrayFilter(t -> t.1 != '', tags))) -- id, a space, and name of all that has a name in the XML
 SHARD BY source, ''
 WITH
     {{.At}} AS at, tryBase64Decode(JSONExtractString(r.extra, 'resource')) AS bpmn,
@@ -28,15 +28,15 @@ process_definition_key Int64 = key -- definition (processDefinitionKey)
 tenant_id
 bpmn_process_id Text -- process (bpmnProcessId)
 version Int64? -- version
-name String = arrayFirst(e -> e.1 = d.bpmn_process_id, elements).2 -- of the process, from its XML
+name String = substring(arrayFirst(e -> startsWith(e, concat(d.bpmn_process_id, ' ')), elements) AS named, position(named, ' ') + 1) -- of the process, from its XML
 resource_name xml deployed_at deleted_at
 FROM flow.process_definitions AS d FINAL
 
 -- One row for each element that has a name in the BPMN of its process, and for each process that has one. The name is that of the latest version. Views have it as element_name and process_name.
 VIEW v_element_names
 source bpmn_process_id
-element_id = e.1 -- element in the BPMN model (elementId), or the process itself (bpmnProcessId)
-name String = argMax(e.2, ifNull(version, 0)) -- its name
+element_id = substringIndex(e, ' ', 1) -- element in the BPMN model (elementId), or the process itself (bpmnProcessId)
+name String = argMax(substring(e, position(e, ' ') + 1), ifNull(version, 0)) -- its name
 FROM flow.process_definitions
     ARRAY JOIN elements AS e
     GROUP BY source, bpmn_process_id, element_id
