@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -86,7 +85,7 @@ func TestServersThatAreAway(t *testing.T) {
 	s.waitReady(s.startEngine(), s.ingesterOps)
 	s.stored(1000)
 
-	natsServer.signal(syscall.SIGSTOP)
+	natsServer.Pause()
 	for _, request := range []func() (*http.Response, string){
 		func() (*http.Response, string) { return s.post([]byte(`{"id":"9-9","valueType":"JOB"}`)) },
 		func() (*http.Response, string) { return s.send(http.MethodPatch, currentUser, `{"name":"Ann"}`) },

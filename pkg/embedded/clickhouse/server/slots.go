@@ -56,7 +56,6 @@ func (e *engine) prepare(ctx context.Context, cfg Config) error {
 		"CREATE OR REPLACE RESOURCE memory (MEMORY RESERVATION)",
 		"CREATE OR REPLACE WORKLOAD all",
 		"CREATE OR REPLACE WORKLOAD analysts IN all SETTINGS max_memory = " + analysts,
-		"CREATE OR REPLACE WORKLOAD console IN all SETTINGS max_memory = " + strconv.FormatInt(cfg.Analyst.Memory, 10),
 	} {
 		if err == nil {
 			err = s.do(ctx, sql)
