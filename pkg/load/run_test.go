@@ -65,8 +65,8 @@ func TestEverythingAcknowledgedIsStoredOnce(t *testing.T) {
 		},
 		{
 			name:    "stored, but the answer takes too long",
-			cfg:     load.Config{Timeout: 100 * time.Millisecond},
-			after:   func(n int, _ http.ResponseWriter) bool { return once(n, func() { slowly(300 * time.Millisecond) }) },
+			cfg:     load.Config{Timeout: 500 * time.Millisecond},
+			after:   func(n int, _ http.ResponseWriter) bool { return once(n, func() { slowly(1500 * time.Millisecond) }) },
 			retries: 1, failed: "timeout",
 		},
 		{
