@@ -193,5 +193,6 @@ func TestOneOfThreeServersStandsStill(t *testing.T) {
 	if w.nc.ConnectedUrl() == at.URL {
 		t.Errorf("still connected to %s", at.URL)
 	}
+	at.Resume() // what it had taken before comes now
 	w.hold(4)
 }
