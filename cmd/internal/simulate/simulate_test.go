@@ -136,29 +136,26 @@ func TestHistories(t *testing.T) {
 }
 
 // TestMostSeedsRepeat: on one processor the same seed gives the same history, call for
-// call. The scheduler orders goroutines that are woken at one instant, so that some need
-// another try.
+// call. The order of goroutines that are woken at one instant is the scheduler's, so that
+// some do not.
 func TestMostSeedsRepeat(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	seeds, others := number("REPEATS", 10), 0
 	for i := range seeds {
 		seed := uint64(1000 + i)
-		first, again := run(t, simulate.Options{Seed: seed, Trace: true}), run(t, simulate.Options{Seed: seed, Trace: true})
-		for tries := 1; tries < 3 && first.Sum != again.Sum; tries++ {
-			again = run(t, simulate.Options{Seed: seed, Trace: true})
-		}
+		first, again := run(t, simulate.Options{Seed: seed, Trace: true, Quiet: true}), run(t, simulate.Options{Seed: seed, Trace: true, Quiet: true})
 		if first.Sum == again.Sum {
 			continue
 		}
-		others++
 		for j := range min(len(first.Trace), len(again.Trace)) {
 			if first.Trace[j] != again.Trace[j] {
+				others++
 				t.Logf("seed %d: call %d of %d is\n%s\n%s", seed, j, len(first.Trace), first.Trace[j], again.Trace[j])
 				break
 			}
 		}
 	}
 	if others > seeds/2 {
-		t.Errorf("%d of %d seeds never went the same way again", others, seeds)
+		t.Errorf("%d of %d seeds went another way the second time", others, seeds)
 	}
 }
