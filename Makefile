@@ -144,12 +144,10 @@ console-assets: ## fetch the console's third-party files anew, as their lock say
 
 # Where goroutines of ours meet, and not what one of them reckons for long. The race
 # detector needs a C compiler.
-# With it, bodies of these are slower than what the api cuts off.
-TIMED := TestASubjectLeavesMemoryToOthers|TestABusyMachineIsNotASlowClient
 RACED := ./pkg/api ./pkg/auth ./pkg/ops ./pkg/lease
 MEET := Changes|EveryStep|AnOutage|PausedOwner|Halts|Heartbeat|Trickle|Flood|AfterSilence|StopFinishes|LanesShare|AmidPieces|LandsLateCounts|ClaimsNothing|AnOrderComes|AnOldClaim
 race: | need ## data races in the packages whose goroutines share memory, where there is a C compiler
-	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(TEST) -race -timeout 10m -skip '^($(LARGE)|$(TIMED))$$' $(RACED) && \
+	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(TEST) -race -timeout 10m -skip '^($(LARGE))$$' $(RACED) && \
 		CGO_ENABLED=1 $(TEST) -race -timeout 10m -run '$(MEET)' -skip '^($(WITH_CLICKHOUSE))$$' ./pkg/ingest; \
 	else echo "make race: NOT LOOKED FOR data races, there is no C compiler: apt-get install gcc" >&2; fi
 
