@@ -78,6 +78,25 @@ func (v *visitor) eventuallyShows(path string, want ...string) {
 	})
 }
 
+var (
+	lineOfAttention = regexp.MustCompile(`<li class="(soon|urgent)"><strong>[^<]*</strong>(?:<span class="text">([^<]*)</span>)?`)
+	workOfProcesses = regexp.MustCompile(`^(Open incidents|Active instances without an event for 60 min|(User tasks|Timers) past their due date|Jobs past their deadline)$`)
+)
+
+// needsNothing fails if the overview names anything but open work of processes, as the simulated engine leaves it.
+func (v *visitor) needsNothing() {
+	v.t.Helper()
+	_, page := v.send("/", nil)
+	for _, line := range lineOfAttention.FindAllStringSubmatch(page, -1) {
+		if line[1] != "soon" || !workOfProcesses.MatchString(line[2]) {
+			v.t.Errorf("the overview says that %s needs attention:\n%s", line[0], page)
+		}
+	}
+	if !strings.Contains(page, "Nothing needs attention.") && !lineOfAttention.MatchString(page) {
+		v.t.Errorf("the overview says nothing about what needs attention:\n%s", page)
+	}
+}
+
 // TestTheConsoleShowsWhatUpDoes is the newcomer's way: follow the link that is
 // printed first, load, and see it.
 func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
@@ -91,6 +110,7 @@ func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
 	v := visit(t, greeting)
 	s.load("--records", "5000", "--batch", "500", "--connections", "1", "--seed", "1")
 	v.eventuallyShows("/", ">5,000</a> in total", ">5,000</a> rows", "<td>running</td>", "5,000 accepted")
+	v.needsNothing()
 	v.eventuallyShows("/sources", "<h2 id=\"source-0\" class=\"name\">local</h2>", "<th scope=\"row\" class=\"name\">local</th>", "<th scope=\"row\" class=\"id\">1</th>")
 	if strings.Contains(greeting, s.token) {
 		t.Error("the greeting shows the token")
