@@ -41,7 +41,7 @@ func TestNotebooks(t *testing.T) {
 			}
 			v := visit(t, greeting)
 			v.needsNothing()
-			for path, want := range map[string]string{"/": "Needs attention", "/sources": "local", "/dead": "No dead letters."} {
+			for path, want := range map[string]string{"/sources": "local", "/dead": "No dead letters."} {
 				if status, shown := v.send(path, nil); status != http.StatusOK || !strings.Contains(shown, want) || strings.Contains(shown, "missing") {
 					t.Errorf("%s: %d, without %q\n%s", path, status, want, shown)
 				}
