@@ -114,9 +114,9 @@ func TestChangesThatAreHeldAreNotApplied(t *testing.T) {
 func TestRecordsDoNotWaitForChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		mended := false
+		fixed := false
 		w.fault = func(_ int, op string) fault {
-			if strings.HasPrefix(op, "apply") && !mended {
+			if strings.HasPrefix(op, "apply") && !fixed {
 				return failed
 			}
 			return none
@@ -132,7 +132,7 @@ func TestRecordsDoNotWaitForChanges(t *testing.T) {
 			t.Errorf("Check says %v, want that changes fail, and nothing else", err)
 		}
 		w.mu.Lock()
-		mended = true
+		fixed = true
 		w.mu.Unlock()
 		time.Sleep(time.Minute)
 		w.wantApplied(t, 2, 2)

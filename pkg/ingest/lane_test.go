@@ -121,9 +121,9 @@ func TestErrorClasses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
-				mended := false
+				fixed := false
 				w.insert = func(record.Block) error {
-					if mended {
+					if fixed {
 						return nil
 					}
 					return &flow.StoreError{Class: tt.class, Err: errors.New("broken")}
@@ -146,14 +146,14 @@ func TestErrorClasses(t *testing.T) {
 					t.Errorf("done %d, dead %v: want nothing", w.done(), w.dead)
 				}
 				w.mu.Lock()
-				mended = true
+				fixed = true
 				w.mu.Unlock()
 				time.Sleep(35 * time.Second)
 				if got := w.done(); got != 1 {
-					t.Errorf("done %d after it was mended, want 1", got)
+					t.Errorf("done %d after it was fixed, want 1", got)
 				}
 				if err := i.Check(t.Context()); err != nil {
-					t.Errorf("Check says after it was mended: %v", err)
+					t.Errorf("Check says after it was fixed: %v", err)
 				}
 				stop()
 			})
@@ -165,9 +165,9 @@ func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		// A materialized view refuses what the table has taken.
-		mended := false
+		fixed := false
 		w.insert = func(b record.Block) error {
-			if mended {
+			if fixed {
 				return nil
 			}
 			w.arrive("table", b)
@@ -180,7 +180,7 @@ func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
 			t.Errorf("Check says %v, want that a materialized view failed", err)
 		}
 		w.mu.Lock()
-		mended = true
+		fixed = true
 		w.mu.Unlock()
 		time.Sleep(time.Minute)
 		stop()

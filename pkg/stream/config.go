@@ -306,13 +306,13 @@ func (s *Stream) ensure(ctx context.Context, want jetstream.StreamConfig) error 
 	if err := refuse(have, want); err != nil {
 		return err
 	}
-	next, mended := mend(have, want)
-	if len(mended) == 0 {
+	next, fixed := fix(have, want)
+	if len(fixed) == 0 {
 		return nil
 	}
-	s.log.Warn("fixing the configuration of a stream", "stream", want.Name, "settings", mended)
+	s.log.Warn("fixing the configuration of a stream", "stream", want.Name, "settings", fixed)
 	if _, err := s.js.Update(ctx, next); err != nil {
-		return fmt.Errorf("fix %s of stream %s: %w", strings.Join(mended, ", "), want.Name, err)
+		return fmt.Errorf("fix %s of stream %s: %w", strings.Join(fixed, ", "), want.Name, err)
 	}
 	return nil
 }
@@ -389,14 +389,14 @@ func refuse(have, want jetstream.StreamConfig) error {
 	return fmt.Errorf("stream %s cannot be used: %s", want.Name, strings.Join(wrong, "; "))
 }
 
-// mend returns have with the settings of want that are safe to change, and their names. Sizes
+// fix returns have with the settings of want that are safe to change, and their names. Sizes
 // and replicas change only if configured.
-func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) {
-	var mended []string
+func fix(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) {
+	var fixed []string
 	set := func(name string, differs bool, apply func()) {
 		if differs {
 			apply()
-			mended = append(mended, name)
+			fixed = append(fixed, name)
 		}
 	}
 	for _, subject := range want.Subjects {
@@ -410,5 +410,5 @@ func mend(have, want jetstream.StreamConfig) (jetstream.StreamConfig, []string) 
 	set("max_msg_size", want.MaxMsgSize > 0 && have.MaxMsgSize != want.MaxMsgSize, func() { have.MaxMsgSize = want.MaxMsgSize })
 	set("max_bytes", want.MaxBytes > 0 && have.MaxBytes != want.MaxBytes, func() { have.MaxBytes = want.MaxBytes })
 	set("num_replicas", want.Replicas > 0 && have.Replicas != want.Replicas, func() { have.Replicas = want.Replicas })
-	return have, mended
+	return have, fixed
 }

@@ -70,7 +70,7 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 	}
 	got := info.Config
 	if got.Discard != nats.DiscardNew || got.AllowDirect || got.MaxMsgSize != 16<<20 {
-		t.Errorf("not mended: %+v", got)
+		t.Errorf("not fixed: %+v", got)
 	}
 	if got.MaxBytes != 7<<20 || got.Duplicates != 90*time.Second {
 		t.Errorf("changed unasked: %+v", got)

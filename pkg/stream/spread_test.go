@@ -230,7 +230,7 @@ func TestAMarkIsTakenBack(t *testing.T) {
 		fatal.If(t, err)
 		fatal.If(t, w.Stay(t.Context(), "cluster-a"))
 		if _, err := kv.Update(late.Key(), late.Value(), late.Revision()); err == nil {
-			t.Error("a write that lands after the source was told to stay is taken")
+			t.Error("a write that lands after the source was set to stay takes effect")
 		}
 	}
 	w.sources()

@@ -300,10 +300,10 @@ func (db *DB) Recount(ctx context.Context, day, line string) (*Recount, error) {
 	})
 }
 
-// Mend inserts the missing and removes the surplus counts. Its token identifies the errors, so a
+// Fix inserts the missing and removes the surplus counts. Its token identifies the errors, so a
 // repetition, after a crash or in another process, changes nothing. If the very same errors occur
 // again later, times is one more than before.
-func (db *DB) Mend(ctx context.Context, r *Recount, times int) error {
+func (db *DB) Fix(ctx context.Context, r *Recount, times int) error {
 	if r.Right() {
 		return nil
 	}

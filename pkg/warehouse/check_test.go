@@ -13,7 +13,7 @@ func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
 		name string
 		harm []string
 		says []string // empty: all is well
-		mend []string // so that the next case finds the schema as it is
+		fix  []string // so that the next case finds the schema as it is
 	}{
 		{name: "the schema as it is"},
 		{"a window was turned off", []string{"ALTER TABLE {db}.records MODIFY SETTING non_replicated_deduplication_window = 0"},
@@ -67,7 +67,7 @@ func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
 			if err != nil && strings.Count(err.Error(), "\n")+1 != len(tt.says) {
 				t.Errorf("Check says more than is wrong:\n%v", err)
 			}
-			for _, s := range tt.mend {
+			for _, s := range tt.fix {
 				query(t, db, s)
 			}
 		})

@@ -90,7 +90,7 @@ func TestClassesOfTheRealEngine(t *testing.T) {
 		harm  []string
 		class flow.Class
 		code  int
-		mend  []string // after which the same insert goes through
+		fix   []string // after which the same insert goes through
 		want  string   // rows and counts then
 	}{
 		{"the table is gone", []string{"RENAME TABLE {db}.records TO {db}.away"}, flow.ClassHalt, 60,
@@ -116,10 +116,10 @@ func TestClassesOfTheRealEngine(t *testing.T) {
 			if strings.Contains(e.Error(), "1-5") {
 				t.Errorf("the error quotes a value: %v", e)
 			}
-			if tt.mend == nil {
+			if tt.fix == nil {
 				return
 			}
-			for _, s := range tt.mend {
+			for _, s := range tt.fix {
 				query(t, db, s)
 			}
 			fatal.If(t, db.Insert(t.Context(), b))

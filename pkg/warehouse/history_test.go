@@ -54,7 +54,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 	l.add(100, -1, old, old.Add(time.Hour)) // a tree of three levels: leaves
 	l.add(101, 100, old, old.Add(time.Hour))
 	l.add(102, 101, old, old.Add(time.Hour))
-	l.add(200, -1, old, old.Add(time.Hour)) // below it something goes on: stays
+	l.add(200, -1, old, old.Add(time.Hour)) // below it one is still active: stays
 	l.add(201, 200, old, old.Add(time.Hour))
 	l.add(202, 201, old, never)
 	l.add(300, -1, old, recent) // ended later than the line: stays
@@ -75,7 +75,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		trees[f[0]] = &instance{caller: f[1], ended: f[2] == "1"}
 	}
-	for changed := true; changed; { // what goes on keeps its callers, and these all that they called
+	for changed := true; changed; { // an active instance keeps its callers, and these all that they called
 		changed = false
 		for _, i := range trees {
 			caller := trees[i.caller]
@@ -133,7 +133,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 		t.Errorf("the line is %s, and %s is done, want %s", h.Line, h.Done, want)
 	}
 
-	// A late record of what has left, and one of what goes on.
+	// A late record of what has left, and one of an active instance.
 	late := []sent{happened(9001, old, "ELEMENT_MIGRATED", 100, -1), happened(9002, old, "ELEMENT_MIGRATED", 400, -1)}
 	store(t, db, 1000, late, 10)
 	if got := query(t, db, "SELECT process_instance_key, started_at IS NULL, state FROM {db}.v_process_instances WHERE source = 'cluster-c' AND process_instance_key IN ('100', '400') ORDER BY 1"); got != "100\t1\tEXPIRED\n400\t0\tACTIVE" {

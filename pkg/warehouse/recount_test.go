@@ -23,9 +23,9 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 		fatal.If(t, err)
 		return r
 	}
-	mend := func(r *warehouse.Recount, times int) {
+	fix := func(r *warehouse.Recount, times int) {
 		t.Helper()
-		fatal.If(t, db.Mend(t.Context(), r, times))
+		fatal.If(t, db.Fix(t.Context(), r, times))
 	}
 	counts := func() string {
 		return query(t, db, "SELECT count(), sum(n) FROM (SELECT minute, sum(records) AS n FROM {db}.counts_1m GROUP BY minute HAVING n != 0)")
@@ -47,13 +47,13 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 	if r.Surplus != 7 || r.Missing != 0 {
 		t.Errorf("%d too many and %d missing, want 7 and none", r.Surplus, r.Missing)
 	}
-	mend(r, 0)
+	fix(r, 0)
 	if got := counts(); got != want {
-		t.Errorf("counters are %s after they were mended, want %s", got, want)
+		t.Errorf("counters are %s after they were fixed, want %s", got, want)
 	}
-	mend(r, 0) // its end was not heard of
+	fix(r, 0) // the outcome is unknown
 	if got := counts(); got != want {
-		t.Errorf("counters are %s after they were mended twice, want %s", got, want)
+		t.Errorf("counters are %s after they were fixed twice, want %s", got, want)
 	}
 
 	// Wrong again in the very same way.
@@ -62,11 +62,11 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 	if again := recount(); again.Surplus != 7 {
 		t.Errorf("%d too many, want 7", again.Surplus)
 	} else {
-		mend(again, 0)
+		fix(again, 0)
 		if recount().Right() {
-			t.Error("another fault was taken for the one that was mended")
+			t.Error("another fault was taken for the one that was fixed")
 		}
-		mend(again, 1)
+		fix(again, 1)
 	}
 	if got := counts(); got != want {
 		t.Errorf("counters are %s, want %s", got, want)
@@ -76,7 +76,7 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 	if r := recount(); r.Missing != 19 || r.Surplus != 0 {
 		t.Errorf("%d missing and %d too many, want 19 and none", r.Missing, r.Surplus)
 	} else {
-		mend(r, 0)
+		fix(r, 0)
 	}
 	if got := counts(); got != want {
 		t.Errorf("counters are %s, want %s", got, want)

@@ -112,7 +112,7 @@ type Result struct {
 }
 
 func (r Result) String() string {
-	return fmt.Sprintf("acked=%d again=%d stored=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d aggregates=%d/%d verified=%v broker-failures=%d void=%d mended=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d; %v",
+	return fmt.Sprintf("acked=%d again=%d stored=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d aggregates=%d/%d verified=%v broker-failures=%d void=%d fixed=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d; %v",
 		r.Acked, r.Again, r.Stored, r.Counted, max(r.Lost, r.Below), max(r.Doubled, r.Above), r.Strangers, r.Dead, r.Views-r.Differ, r.Views, r.Verified,
 		r.Failures, r.Void, r.Mended, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed, r.Done)
 }

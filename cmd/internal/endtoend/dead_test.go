@@ -171,7 +171,7 @@ func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 		})
 		s.eventuallyLetters(back)
 	})
-	t.Run("what is mended is stored once, however often it is replayed", func(t *testing.T) {
+	t.Run("what is fixed is stored once, however often it is replayed", func(t *testing.T) {
 		s.exec("ALTER TABLE flow.records DROP CONSTRAINT not_poison")
 		var together sync.WaitGroup
 		for range 4 {

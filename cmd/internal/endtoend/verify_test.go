@@ -79,44 +79,44 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		tamper   []string
 		args     []string
 		want     []string
-		mend     []string
+		fix      []string
 		sentence string
 	}{
 		{name: "two rows are deleted",
 			tamper:   []string{"ALTER TABLE flow.records DELETE WHERE id IN ('7-3', '190-0')" + sync},
 			want:     []string{"missing 0 7:3 7-3", "missing 0 190:0 190-0"},
-			mend:     []string{"INSERT INTO flow.records SELECT * FROM flow.saved WHERE id IN ('7-3', '190-0')"},
+			fix:      []string{"INSERT INTO flow.records SELECT * FROM flow.saved WHERE id IN ('7-3', '190-0')"},
 			sentence: "2 accepted records are missing",
 		},
 		{name: "a row is there three times",
 			tamper:   []string{"INSERT INTO flow.records SELECT * FROM flow.records WHERE id = '50-9'", "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '50-9'"},
 			want:     []string{"doubled 0 50:9 50-9", "doubled 0 50:9 50-9"},
-			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = '50-9'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '50-9'"},
+			fix:      []string{"ALTER TABLE flow.records DELETE WHERE id = '50-9'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '50-9'"},
 			sentence: "2 rows are surplus",
 		},
 		{name: "a row is gone and another one doubled",
 			tamper:   []string{"ALTER TABLE flow.records DELETE WHERE id = '8-1'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '8-2'"},
 			want:     []string{"doubled 0 8:2 8-2", "missing 0 8:1 8-1"},
-			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = '8-2'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id IN ('8-1', '8-2')"},
+			fix:      []string{"ALTER TABLE flow.records DELETE WHERE id = '8-2'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id IN ('8-1', '8-2')"},
 			sentence: "1 accepted records are missing",
 		},
 		{name: "a row of another id took the place of one",
 			tamper:   []string{"INSERT INTO flow.records (" + columns + ") SELECT " + strings.Replace(columns, "own_id", "'evil'", 1) + " FROM flow.saved WHERE id = '9-9'", "ALTER TABLE flow.records DELETE WHERE id = '9-9'" + sync},
 			want:     []string{"changed 0 9:9 evil"},
-			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = 'evil'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '9-9'"},
+			fix:      []string{"ALTER TABLE flow.records DELETE WHERE id = 'evil'" + sync, "INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '9-9'"},
 			sentence: "1 rows differ from the accepted records",
 		},
 		{name: "a column is changed",
 			tamper:   []string{"ALTER TABLE flow.records UPDATE retries = 4 WHERE id = '10-5'" + sync},
 			args:     []string{"--deep"},
 			want:     []string{"changed 0 10:5 10-5"},
-			mend:     []string{"ALTER TABLE flow.records UPDATE retries = 3 WHERE id = '10-5'" + sync},
+			fix:      []string{"ALTER TABLE flow.records UPDATE retries = 3 WHERE id = '10-5'" + sync},
 			sentence: "1 rows differ from the accepted records",
 		},
 		{name: "a row of no record appears",
 			tamper:   []string{"INSERT INTO flow.records (own_id, ts, received_at, stored_at, stream_seq, stream_idx, lane, incarnation) SELECT 'stray', now(), now(), now(), 11, 10, 0, max(incarnation) FROM flow.records"},
 			want:     []string{"unknown 0 11:10 stray"},
-			mend:     []string{"ALTER TABLE flow.records DELETE WHERE id = 'stray'" + sync},
+			fix:      []string{"ALTER TABLE flow.records DELETE WHERE id = 'stray'" + sync},
 			sentence: "1 rows are surplus",
 		},
 	} {
@@ -129,7 +129,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 			if out := s.sluice(1, args...); !strings.Contains(out, tt.sentence) {
 				t.Errorf("does not say %q:\n%s", tt.sentence, out)
 			}
-			for _, sql := range tt.mend {
+			for _, sql := range tt.fix {
 				s.change(sql)
 			}
 			s.verify(0, "--deep")
@@ -160,7 +160,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		s.exec("ATTACH TABLE flow.counts_1m_mv")
 		s.verify(0)
 	})
-	t.Run("counters that lack records are told, and mended as told", func(t *testing.T) {
+	t.Run("counters that lack records are told, and fixed as told", func(t *testing.T) {
 		s.exec("ALTER TABLE flow.counts_1m DELETE WHERE 1" + sync)
 		r := s.verify(1)
 		if len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "counts_1m") {

@@ -144,7 +144,7 @@ func (r *recount) day(ctx context.Context, day string) (result Day, err error) {
 			return result, nil
 		}
 		times := fixes[found.Name()]
-		if err := r.db.Mend(ctx, found, times); err != nil {
+		if err := r.db.Fix(ctx, found, times); err != nil {
 			return result, err // unknown outcome; the next recount repeats it under the same token
 		}
 		fixes[found.Name()] = times + 1
