@@ -45,6 +45,8 @@ func TestProblemsAreNamed(t *testing.T) {
 		_, _ = w.Write([]byte(`sluice_ready 0
 sluice_api_records_total{source="a"} 40
 sluice_api_records_total{source="b"} 2
+sluice_api_records_excluded_total{source="a",rule="{valueType: \"JOB\"}"} 3100
+sluice_api_records_excluded_total{source="a",rule="{intent: \"X\"}"} 5
 sluice_auth_stale{source="tokens"} 1
 sluice_ingest_changes_state 2
 sluice_ingest_state{lane="1"} 2
@@ -65,6 +67,9 @@ sluice_ingest_table_missing_messages{lane="2"} 1200
 	s := newSite(t, func(_ *console.Config, d *console.Deps) {
 		d.Stream = still{standing}
 		d.Programs = []console.Program{console.NewProgram(program.URL), console.NewProgram("127.0.0.1:1")}
+		d.Tokens = func() []console.Token {
+			return []console.Token{{Source: "a", Exclude: []flow.Exclusion{{ValueType: "JOB"}, {Variable: "tmp_*"}}}}
+		}
 	})
 	s.signIn(reader)
 	res, body := s.get("/")
@@ -87,7 +92,8 @@ sluice_ingest_table_missing_messages{lane="2"} 1200
 		t.Error("a client that is rejected no more needs attention")
 	}
 	res, body = s.get("/sources")
-	wants(t, "sources", res, body, http.StatusOK, `<th scope="row" class="name">engine-a</th>`, `<th scope="row" class="name">unknown</th>`, "token_invalid (401)")
+	wants(t, "sources", res, body, http.StatusOK, `<th scope="row" class="name">engine-a</th>`, `<th scope="row" class="name">unknown</th>`, "token_invalid (401)",
+		"{valueType: &#34;JOB&#34;}</td><td class=\"n id\">3,100<", "{variable: &#34;tmp_*&#34;}</td><td class=\"n id\">0<", "{intent: &#34;X&#34;} (not in the token file)</td><td class=\"n id\">5<")
 }
 
 // rejected is a client as an api tells of it, which was rejected last so long ago.

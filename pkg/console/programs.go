@@ -95,6 +95,7 @@ const readyFor = 700 * time.Millisecond
 const (
 	readyMetric     = "sluice_ready" // 1 of a program that can do its work
 	acceptedMetric  = "sluice_api_records_total"
+	excludedMetric  = "sluice_api_records_excluded_total"
 	laneStateMetric = "sluice_ingest_state"
 	laneAgeMetric   = "sluice_ingest_lag_seconds"
 	missingMetric   = "sluice_ingest_table_missing_messages"
@@ -105,7 +106,7 @@ const (
 // watched are the metrics that a look needs: a program writes, and the console
 // reads, no others.
 var watched = "/metrics?" + url.Values{"name[]": {
-	readyMetric, acceptedMetric, laneStateMetric, laneAgeMetric, missingMetric, changesMetric, staleMetric,
+	readyMetric, acceptedMetric, excludedMetric, laneStateMetric, laneAgeMetric, missingMetric, changesMetric, staleMetric,
 }}.Encode()
 
 // ask asks a program for its metrics, and what it lacks when it is not ready.

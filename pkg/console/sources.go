@@ -16,6 +16,7 @@ type Token struct {
 	Subject, Source string
 	Scopes          []flow.Scope
 	Tables, Tenants []string // nil: all
+	Exclude         []flow.Exclusion
 	Expires         time.Time
 }
 
@@ -65,9 +66,43 @@ type sourcesPage struct {
 	Unseen  error // why the lanes are not known
 	Tokens  []Token
 	Rejects []rejectedClient
+	Rules   []exclusion
 	Changes bool   // tokens can be changed here
 	Said    string // of the change that was made
 	Failed  error  // why it was not
+}
+
+// exclusion is a rule by which records of a source are not kept.
+type exclusion struct {
+	Source, Rule string
+	Active       bool // in the token file
+	Records      uint64
+}
+
+// exclusions are the rules of tokens, and those by which apis have excluded records since
+// they started.
+func (all reports) exclusions(tokens []Token) (rules []exclusion) {
+	of := func(source, rule string) *exclusion {
+		at := slices.IndexFunc(rules, func(e exclusion) bool { return e.Source == source && e.Rule == rule })
+		if at < 0 {
+			at, rules = len(rules), append(rules, exclusion{Source: source, Rule: rule})
+		}
+		return &rules[at]
+	}
+	for _, t := range tokens {
+		for _, rule := range t.Exclude {
+			of(t.Source, rule.String()).Active = true
+		}
+	}
+	for _, r := range all {
+		for _, m := range r.metrics[excludedMetric] {
+			of(m.labels["source"], m.labels["rule"]).Records += uint64(m.value)
+		}
+	}
+	slices.SortFunc(rules, func(a, b exclusion) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Rule, b.Rule))
+	})
+	return rules
 }
 
 // LastSeen is when a record of the source was received last; the zero time when none was.
@@ -121,7 +156,7 @@ func (s *Server) sourcesData(r *http.Request, who *session) *sourcesPage {
 		return engines[name]
 	}
 	now, _ := s.watch.latest(r.Context())
-	page.Unseen, page.Rejects = now.NATS, now.Programs.rejects()
+	page.Unseen, page.Rejects, page.Rules = now.NATS, now.Programs.rejects(), now.Programs.exclusions(page.Tokens)
 	for _, source := range now.Standing.Sources {
 		of(source.Name).Source = source
 	}

@@ -129,7 +129,7 @@ func NewTokens(file string, log *slog.Logger) (*auth.Authenticator, error) {
 func listed(tokens *auth.Authenticator) []console.Token {
 	var all []console.Token
 	for _, t := range tokens.Tokens() {
-		all = append(all, console.Token{Subject: t.Subject, Source: t.Source, Scopes: t.Scopes, Tables: t.Tables, Tenants: t.Tenants, Expires: t.Expires})
+		all = append(all, console.Token{Subject: t.Subject, Source: t.Source, Scopes: t.Scopes, Tables: t.Tables, Tenants: t.Tenants, Exclude: t.Exclude, Expires: t.Expires})
 	}
 	return all
 }
