@@ -30,7 +30,8 @@ type part struct {
 	Count         uint64
 }
 
-// Shares of a disk budget that are much, and very much: those of the alerts.
+// Shares in percent: of the dead letters' room as in DeadLettersTight, of a disk budget as in
+// DiskBudgetAlmostUsedUp.
 const (
 	tight     = 80
 	almostOut = 95
@@ -59,7 +60,7 @@ func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 	}
 	if free := share(float64(now.DiskFree), float64(now.DiskSize)); now.DiskSize > 0 && free < lowDisk {
 		add(true, "#servers", fmt.Sprintf("The disk of ClickHouse has %s free, %.0f %%.", byteSize(now.DiskFree), free),
-			"Free or add room, or let records expire earlier (sluice retention). When it is full, records wait in the stream.")
+			"Free or add room, or let records expire earlier (sluice migrate ttl). When it is full, records wait in the stream.")
 	}
 	if isBusy(now.Database) {
 		add(false, "#servers", "ClickHouse answers, and has no room for the console: "+now.Database.Error(),
