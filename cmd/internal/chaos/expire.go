@@ -56,16 +56,16 @@ func (s *site) age(ctx context.Context) error {
 		shift, "ALTER TABLE flow.counts_1m DELETE WHERE stored_day" + recent + " SETTINGS mutations_sync = 2",
 		"OPTIMIZE TABLE flow.records FINAL", "OPTIMIZE TABLE flow.counts_1m FINAL", // parts of aged rows alone
 	} {
-		if err := s.insist(ctx, "age the records", func() error { return s.Exec(ctx, sql) }); err != nil {
+		if err := s.insist(ctx, "age the records", func(ctx context.Context) error { return s.Exec(ctx, sql) }); err != nil {
 			return err
 		}
 	}
-	if err := s.insist(ctx, "age the totals", func() error { return s.ageTotals(ctx) }); err != nil {
+	if err := s.insist(ctx, "age the totals", func(ctx context.Context) error { return s.ageTotals(ctx) }); err != nil {
 		return err
 	}
 	for source, l := range s.ledgers {
 		file := filepath.Join(s.Dir, "due-"+source)
-		if err := s.insist(ctx, "read the expired rows", func() error { return s.readDue(ctx, source, file) }); err != nil {
+		if err := s.insist(ctx, "read the expired rows", func(ctx context.Context) error { return s.readDue(ctx, source, file) }); err != nil {
 			return err
 		}
 		l.expire(file)

@@ -26,6 +26,9 @@ type Fault struct {
 	// holds.
 	Needs, Alone []string
 
+	// Must ends the run when Inject fails.
+	Must bool
+
 	// Inject injects the fault. heal, which may be nil, undoes it after the hold, or at the
 	// end of ctx if that is earlier, also after an error.
 	Inject func(ctx context.Context, s *site) (heal func(), err error)
@@ -264,7 +267,7 @@ func wipe(p *deployment.Process) Fault {
 // operate runs a command, and retries it while NATS is unreachable, as an operator does.
 func (s *site) operate(ctx context.Context, args ...string) error {
 	name := "sluice " + strings.Join(args, " ")
-	return s.insist(ctx, name, func() error {
+	return s.insist(ctx, name, func(ctx context.Context) error {
 		out, err := s.Sluice(ctx, append(args, "--nats", s.NATSURL)...)
 		if err == nil {
 			s.journal.note("%s: %s", name, out)
@@ -273,10 +276,13 @@ func (s *site) operate(ctx context.Context, args ...string) error {
 	})
 }
 
-// insist retries until success or the end of ctx: other faults stop servers meanwhile.
-func (s *site) insist(ctx context.Context, what string, try func() error) error {
+// insist retries until success: other faults stop servers meanwhile. A step without success
+// within the patience of the run has failed.
+func (s *site) insist(ctx context.Context, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
 	for {
-		err := try()
+		err := try(ctx)
 		if err == nil {
 			return nil
 		}

@@ -81,11 +81,11 @@ func asked(cfg Config, d *deployment.Deployment) (all []due) {
 	r.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	for i, o := range chosen {
 		f := o.fault(r, cfg, d)
-		f.Alone = append(f.Alone, oneOperation)
+		f.Must, f.Alone = true, append(f.Alone, oneOperation)
 		inject := f.Inject
 		f.Inject = func(ctx context.Context, s *site) (func(), error) {
 			// Also carried out when the time ended during another operation.
-			whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+			whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
 			defer cancel()
 			defer context.AfterFunc(ctx, func() {
 				if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -159,7 +159,7 @@ func rebuild(*rand.Rand, Config, *deployment.Deployment) Fault {
 		if err := s.operate(ctx, s.withTables(append([]string{"rebuild", "--into", "flow_rebuild"}, s.window()...)...)...); err != nil {
 			return nil, err
 		}
-		return nil, s.insist(ctx, "drop the rebuilt database", func() error { return s.Exec(ctx, "DROP DATABASE flow_rebuild") })
+		return nil, s.insist(ctx, "drop the rebuilt database", func(ctx context.Context) error { return s.Exec(ctx, "DROP DATABASE flow_rebuild") })
 	}}
 }
 
@@ -169,12 +169,12 @@ func deadReplay(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	hold := between(r, time.Second, 4*time.Second)
 	return Fault{Kind: "dead-replay", Target: people, Inject: func(ctx context.Context, s *site) (func(), error) {
 		exec := func(what, sql string) error {
-			return s.insist(ctx, what, func() error { return s.Exec(ctx, sql) })
+			return s.insist(ctx, what, func(ctx context.Context) error { return s.Exec(ctx, sql) })
 		}
 		if err := exec("add a constraint", "ALTER TABLE flow.records ADD CONSTRAINT IF NOT EXISTS no_people CHECK source != '"+people+"'"); err != nil {
 			return nil, err
 		}
-		refused := s.insist(ctx, "wait for dead letters", func() error { return s.someLetters(ctx) })
+		refused := s.insist(ctx, "wait for dead letters", s.someLetters)
 		deployment.Sleep(ctx, hold)
 		if err := errors.Join(refused, exec("drop the constraint", "ALTER TABLE flow.records DROP CONSTRAINT IF EXISTS no_people")); err != nil {
 			return nil, err
@@ -186,7 +186,7 @@ func deadReplay(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 // replayLetters replays dead letters until none is left. A block rejected by the constraint
 // may add more of them afterwards.
 func (s *site) replayLetters(ctx context.Context) error {
-	return s.insist(ctx, "replay dead letters", func() error {
+	return s.insist(ctx, "replay dead letters", func(ctx context.Context) error {
 		if _, err := s.Sluice(ctx, "dead", "replay", "--all", "--nats", s.NATSURL); err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func forget(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	return Fault{Kind: "forget", Target: people, Inject: func(ctx context.Context, s *site) (func(), error) {
 		l := s.ledgers[people]
 		var instances []string
-		err := s.insist(ctx, "choose an instance to forget", func() (err error) {
+		err := s.insist(ctx, "choose an instance to forget", func(ctx context.Context) (err error) {
 			if instances, err = instancesOf(l); err == nil && len(instances) == 0 {
 				err = errors.New("no ended instance yet")
 			}
@@ -246,7 +246,7 @@ func forget(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 // twoSources only counts: the twins always post.
 func twoSources(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return Fault{Kind: "two-sources", Inject: func(ctx context.Context, s *site) (func(), error) {
-		return nil, s.insist(ctx, "wait until both twins have posted", func() error {
+		return nil, s.insist(ctx, "wait until both twins have posted", func(ctx context.Context) error {
 			for _, source := range twins {
 				if s.ledgers[source].written() == 0 {
 					return fmt.Errorf("%s has posted nothing", source)

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sluice/pkg/fatal"
@@ -50,6 +53,24 @@ func TestOperations(t *testing.T) {
 	t.Run("none is none", func(t *testing.T) {
 		if all, err := (Config{Faults: []string{none}}).operations(); err != nil || len(all) > 0 {
 			t.Errorf("%d operations, %v", len(all), err)
+		}
+	})
+}
+
+// TestAFailedStepEndsTheRun: a run without an operation that it was asked for has no verdict.
+func TestAFailedStepEndsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{cfg: Config{For: 20 * time.Minute}, journal: newJournal(io.Discard)}
+		down := errors.New("NATS is down")
+		stuck := Fault{Kind: "set-back-nats", Must: true, Inject: func(ctx context.Context, s *site) (func(), error) {
+			return nil, s.insist(ctx, "read the ends of the lanes", func(context.Context) error { return down })
+		}}
+		weak := Fault{Kind: "kill", Inject: func(context.Context, *site) (func(), error) { return nil, errDown }}
+		never := Fault{Inject: func(context.Context, *site) (func(), error) { t.Error("the run continues"); return nil, nil }}
+		began := time.Now()
+		err := s.carryOutAll(t.Context(), []due{{0, weak}, {0, stuck}, {time.Hour, never}})
+		if took := time.Since(began); !errors.Is(err, down) || !strings.Contains(err.Error(), "set-back-nats: read the ends of the lanes: ") || took > s.patience()+time.Second {
+			t.Errorf("after %v: %v", took, err)
 		}
 	})
 }

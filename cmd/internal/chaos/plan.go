@@ -3,12 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"sluice/cmd/internal/deployment"
 )
@@ -36,17 +38,22 @@ func plan(cfg Config, d *deployment.Deployment) []due {
 }
 
 // carryOutAll carries out a schedule, each fault at its time. It returns when all faults
-// are healed, at the end of ctx at the latest.
-func (s *site) carryOutAll(ctx context.Context, schedule []due) {
+// are healed, after the end of ctx or of an operation that failed.
+func (s *site) carryOutAll(ctx context.Context, schedule []due) error {
 	began := time.Now()
-	var faults sync.WaitGroup
+	faults, ctx := errgroup.WithContext(ctx)
 	for _, f := range schedule {
 		if !deployment.Sleep(ctx, time.Until(began.Add(f.at))) {
 			break
 		}
-		faults.Go(func() { _ = s.carryOut(ctx, f.Fault) }) // the journal has the error
+		faults.Go(func() error {
+			if err := s.carryOut(ctx, f.Fault); err != nil && f.Must {
+				return fmt.Errorf("%s: %w", f.Name(), err)
+			}
+			return nil // the journal has the error
+		})
 	}
-	faults.Wait()
+	return faults.Wait()
 }
 
 // clockStep is the maximum step of a clock.

@@ -53,9 +53,15 @@ func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 // message, as an operator does.
 func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	return setBackAlone("set-back-nats", deployment.NATS, later(r, cfg), func(ctx context.Context, s *site) error {
-		ends, err := s.laneEnds(ctx)
-		for lane, last := range ends {
-			err = errors.Join(err, s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane), "--last", fmt.Sprint(last), "--yes"))
+		var ends []laneEnd
+		err := s.insist(ctx, "read the ends of the lanes", func(ctx context.Context) (err error) {
+			ends, err = s.laneEnds(ctx)
+			return err
+		})
+		for _, lane := range ends {
+			if err == nil {
+				err = s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane.number), "--last", fmt.Sprint(lane.last), "--yes")
+			}
 		}
 		return err
 	})
@@ -68,7 +74,7 @@ func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault
 		var report struct {
 			Swap []string `json:"swap"`
 		}
-		err := s.insist(ctx, "rebuild", func() error {
+		err := s.insist(ctx, "rebuild", func(ctx context.Context) error {
 			out, err := s.Sluice(ctx, s.withTables(append([]string{"rebuild", "--json", "--into", "flow_back", "--nats", s.NATSURL}, s.window()...)...)...)
 			if json.Unmarshal([]byte(out), &report) == nil && len(report.Swap) > 0 {
 				err = nil // the command fails because the tables differ, as expected
@@ -148,7 +154,7 @@ func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deploy
 		if err != nil {
 			return err
 		}
-		if err := s.insist(ctx, "wait for the servers", func() error { return s.serversAnswer(ctx) }); err != nil {
+		if err := s.insist(ctx, "wait for the servers", s.serversAnswer); err != nil {
 			return err
 		}
 		s.journal.note("%s: set back", strings.Join(kinds, " and "))
@@ -170,21 +176,25 @@ func (s *site) serversAnswer(ctx context.Context) error {
 	return s.Exec(ctx, "SELECT 1")
 }
 
-// laneEnds are the last messages of all lanes.
-func (s *site) laneEnds(ctx context.Context) (map[int]uint64, error) {
-	js, err := s.JetStream()
-	if err != nil {
-		return nil, err
-	}
-	ends := map[int]uint64{}
-	streams := js.ListStreams(ctx)
-	for info := range streams.Info() {
-		var lane int
-		if n, _ := fmt.Sscanf(info.Config.Name, "FLOW_%d", &lane); n == 1 {
-			ends[lane] = info.State.LastSeq
+// laneEnd is the last message of a lane, and its checkpoint.
+type laneEnd struct {
+	number     int
+	last, done uint64
+}
+
+// laneEnds are those of all lanes, by sluice lanes list.
+func (s *site) laneEnds(ctx context.Context) (all []laneEnd, err error) {
+	out, err := s.Sluice(ctx, "lanes", "list", "--nats", s.NATSURL)
+	for line := range strings.Lines(out) {
+		var l laneEnd
+		if n, _ := fmt.Sscan(line, &l.number, &l.last, &l.done); n == 3 {
+			all = append(all, l)
 		}
 	}
-	return ends, streams.Err()
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("no lane is in:\n%s", out)
+	}
+	return all, err
 }
 
 // lanesReset resets a lane to its checkpoint: a needless reset by an operator.
@@ -203,29 +213,18 @@ func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 				s.start(p)
 			}
 		}
-		var done uint64
-		err := s.insist(ctx, "read the checkpoint", func() (err error) {
-			done, err = s.checkpoint(ctx, lane)
+		var ends []laneEnd
+		err := s.insist(ctx, "read the checkpoint", func(ctx context.Context) (err error) {
+			if ends, err = s.laneEnds(ctx); err == nil && lane >= len(ends) {
+				err = fmt.Errorf("there is no lane %d", lane)
+			}
 			return err
 		})
 		if err != nil {
 			return heal, err
 		}
-		return heal, s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane), "--last", fmt.Sprint(done), "--yes")
+		return heal, s.operate(ctx, "lanes", "reset", "--lane", fmt.Sprint(lane), "--last", fmt.Sprint(ends[lane].done), "--yes")
 	}}
-}
-
-// checkpoint is that of a lane, by sluice lanes list.
-func (s *site) checkpoint(ctx context.Context, lane int) (done uint64, err error) {
-	out, err := s.Sluice(ctx, "lanes", "list", "--nats", s.NATSURL)
-	for line := range strings.Lines(out) {
-		var n int
-		var last uint64
-		if found, _ := fmt.Fscan(strings.NewReader(line), &n, &last, &done); found == 3 && n == lane {
-			return done, err
-		}
-	}
-	return 0, errors.Join(err, fmt.Errorf("lane %d is not in:\n%s", lane, out))
 }
 
 // awayAndBack moves a source to another lane and back, each time while the old lane has a
@@ -235,7 +234,7 @@ func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 	behind := between(r, time.Second, 10*time.Second)
 	return Fault{Kind: "away-and-back", Target: source, Inject: func(ctx context.Context, s *site) (func(), error) {
 		var first string // it stays
-		err := s.insist(ctx, "read the lanes of "+source, func() (err error) {
+		err := s.insist(ctx, "read the lanes of "+source, func(ctx context.Context) (err error) {
 			first, err = s.firstLane(ctx, source)
 			return err
 		})

@@ -58,9 +58,11 @@ func chaos(ctx context.Context, cfg Config) (Result, error) {
 		for _, o := range asked {
 			s.journal.expect(o.name)
 		}
-		s.carryOutAll(ctx, plan(cfg, s.Deployment))
-		<-ctx.Done()
-		return nil
+		err := s.carryOutAll(ctx, plan(cfg, s.Deployment))
+		if err == nil {
+			<-ctx.Done()
+		}
+		return err
 	})
 	if err == nil {
 		err = cfg.injected(r.Done)
@@ -196,7 +198,7 @@ func folder(name string) (string, error) {
 // try posts and injects faults concurrently, heals, and compares.
 func (s *site) try(ctx context.Context, all posting, breaks func(context.Context, *site) error) (Result, error) {
 	began := time.Now()
-	posting, enough := context.WithTimeout(ctx, s.cfg.For+2*s.patience()) // an operation may be long
+	posting, enough := context.WithCancel(ctx)
 	defer enough()
 	var exported camunda.Count
 	failed := make(chan error, 1)
@@ -207,8 +209,13 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 	}()
 	breaking, heal := context.WithTimeout(ctx, s.cfg.For)
 	defer heal()
-	failure := breaks(breaking, s)
+	if err := breaks(breaking, s); err != nil {
+		enough()
+		<-failed
+		return Result{}, err
+	}
 	close(s.healed)
+	defer time.AfterFunc(2*s.patience(), enough).Stop()
 	for _, p := range s.Processes {
 		s.start(p)
 	}
@@ -221,7 +228,7 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 	}
 	s.journal.note("healed: no more faults")
 	healed := time.Now()
-	if err := errors.Join(failure, <-failed, ctx.Err()); err != nil {
+	if err := errors.Join(<-failed, ctx.Err()); err != nil {
 		return Result{}, err
 	}
 	draining, cancel := context.WithTimeout(ctx, s.patience())
@@ -260,7 +267,7 @@ func orYes(err error) string {
 	return "yes"
 }
 
-// patience bounds the drain after the last fault.
+// patience bounds a step of an operation, and the drain after the last fault.
 func (s *site) patience() time.Duration { return 5*time.Minute + s.cfg.For/3 }
 
 // compare compares the tables with the ledgers, and runs sluice verify.

@@ -140,7 +140,7 @@ func (s *site) resend(ctx context.Context) error {
 			}
 			body := "[" + strings.Join(batch, ",") + "]"
 			batch = batch[:0]
-			return s.insist(ctx, "resend the records of "+source, func() error {
+			return s.insist(ctx, "resend the records of "+source, func(ctx context.Context) error {
 				again, err := to.post(ctx, []byte(body), request)
 				if err != nil && !again {
 					return errors.Join(err, ctx.Err())
