@@ -175,3 +175,20 @@ func definitions(w *world, _ asking) []string {
 	}
 	return out
 }
+
+func decisionState(d *simulator.Decision) string {
+	if d.Failure != "" {
+		return "FAILED"
+	}
+	return "EVALUATED"
+}
+
+func waitState(happened int64, as string, ended int64, or string) string {
+	switch {
+	case happened > 0:
+		return as
+	case ended > 0:
+		return or
+	}
+	return "WAITING"
+}
