@@ -46,7 +46,7 @@ func (el *element) evaluate(b batch) {
 	v := &evaluation{in: el.in, el: el, of: d}
 	v.Decision = Decision{
 		Key: el.in.p.nextKey(), Instance: &el.in.Instance, Element: &el.Element, Process: el.in.def.Process, ElementID: el.ID,
-		ID: d.id, Name: d.name, Version: decisionVersion, DecisionKey: d.key, Requirements: d.requirements, EvaluatedAt: b.ms(),
+		ID: d.id, Name: d.name, Version: decisionVersion, EvaluatedAt: b.ms(),
 	}
 	if t := e.cfg.Truth; t != nil {
 		t.Decisions = append(t.Decisions, &v.Decision)

@@ -116,9 +116,7 @@ func (p *partition) poll(jobType string) {
 	for _, j := range taken {
 		j.State, j.Worker, j.ActivatedAt, j.LastSeen = JobActivated, worker, b.ms(), b.ms()
 		j.Deadline = b.ms() + int64(float64(jobTimeout.Milliseconds())/p.e.cfg.Haste)
-		if j.Activations++; j.Activations == 1 {
-			j.FirstActive = b.ms()
-		}
+		j.Activations++
 	}
 	b.event("JOB_BATCH", "ACTIVATED", p.nextKey(), v)
 	for _, j := range taken {
@@ -264,7 +262,6 @@ func (j *job) extend() {
 func (j *job) thrown(b batch, code string) {
 	j.ErrorCode, j.ErrorMessage = code, "refused by "+strings.ToUpper(j.Worker)
 	j.State = JobErrorThrown
-	j.ErrorsThrown++
 	j.write(b, "ERROR_THROWN")
 }
 

@@ -11,7 +11,6 @@ type Truth struct {
 	UserTasks   []*UserTask
 	Timers      []*Timer
 	Waits       []*MessageWait
-	Messages    []*Message
 	Decisions   []*Decision
 	Definitions []*Definition
 }
@@ -94,10 +93,8 @@ type Job struct {
 	EndedAt      int64 // one of these, or when its error was caught
 	Failures     int
 	TimeOuts     int
-	ErrorsThrown int
 	ErrorCode    string // of the last failure or thrown error
 	ErrorMessage string
-	FirstActive  int64 // first activation
 	Activations  int
 	LastSeen     int64 // last JOB event or activation
 }
@@ -178,33 +175,20 @@ type MessageWait struct {
 	DeletedAt    int64
 }
 
-// Message is a message that was published.
-type Message struct {
-	Key         int64
-	Tenant      string
-	Name        string
-	Correlation string
-	PublishedAt int64
-	ExpiresAt   int64
-	ExpiredAt   int64
-}
-
 // Decision is one evaluation of a decision.
 type Decision struct {
-	Key          int64
-	Instance     *Instance
-	Element      *Element
-	Process      Process // at that time: not changed by migrations
-	ElementID    string  // at that time
-	ID           string
-	Name         string
-	Version      int64
-	DecisionKey  int64
-	Requirements string
-	Output       string // JSON; null if it failed
-	Failure      string // empty if it succeeded
-	FailedID     string // the failed decision among the required ones
-	EvaluatedAt  int64
+	Key         int64
+	Instance    *Instance
+	Element     *Element
+	Process     Process // at that time: not changed by migrations
+	ElementID   string  // at that time
+	ID          string
+	Name        string
+	Version     int64
+	Output      string // JSON; null if it failed
+	Failure     string // empty if it succeeded
+	FailedID    string // the failed decision among the required ones
+	EvaluatedAt int64
 }
 
 // Definition is a deployed version of a process.

@@ -175,10 +175,6 @@ func (s *subscription) publish() {
 	e, p := s.el.in.e, s.el.in.p
 	s.message = s.there.nextKey()
 	m := &messageValue{s, e.ms() + 3_600_000}
-	told := &Message{Key: s.message, Tenant: s.el.in.Tenant, Name: s.Name, Correlation: s.Correlation, PublishedAt: e.ms(), ExpiresAt: m.deadline}
-	if truth := e.cfg.Truth; truth != nil {
-		truth.Messages = append(truth.Messages, told)
-	}
 	b := s.there.batch("MESSAGE", "PUBLISH", -1, m)
 	b.event("MESSAGE", "PUBLISHED", s.message, m)
 	b.event("MESSAGE_SUBSCRIPTION", "CORRELATING", s.thereKey, (*subscriptionValue)(s))
@@ -200,7 +196,6 @@ func (s *subscription) publish() {
 	})
 	e.after(time.Hour, func() {
 		b := s.there.batch("MESSAGE", "EXPIRE", s.message, m)
-		told.ExpiredAt = b.ms()
 		b.event("MESSAGE", "EXPIRED", s.message, m)
 	})
 }
