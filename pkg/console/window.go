@@ -17,10 +17,17 @@ type window struct {
 	To   time.Time
 
 	Compare bool // with the period before
+	Refresh bool // the page is asked for again every refreshEvery
+
+	Asked time.Time // when the page was asked for
 
 	Err  error    // what it was read from is no time
 	page *url.URL // that it was read from
 }
+
+// refreshEvery is how often a list is read again on request: ten browsers take at most one
+// statement a second.
+const refreshEvery = 15 * time.Second
 
 // windowNames are the windows that can be chosen, and windowSpans how long they are.
 var (
@@ -31,7 +38,7 @@ var (
 // windowOf reads the time of an address: from and to, or a name; the last 24 hours when it
 // has none. Clocks of engines may be a little ahead, so a named one ends an hour from now.
 func windowOf(r *http.Request, now time.Time) window {
-	w := window{page: r.URL, Name: r.FormValue("window"), Compare: r.FormValue("compare") != "", To: now.Add(time.Hour).Truncate(time.Second)}
+	w := window{page: r.URL, Name: r.FormValue("window"), Compare: r.FormValue("compare") != "", Refresh: r.FormValue("refresh") != "", Asked: now, To: now.Add(time.Hour).Truncate(time.Second)}
 	if from, to := r.FormValue("from"), r.FormValue("to"); from != "" || to != "" {
 		w.Name, w.From = "", time.Unix(0, 0)
 		w.Compare = w.Compare && from != ""
@@ -81,6 +88,14 @@ func (w window) CompareHref() string {
 		return ""
 	}
 	return with(w.page, w.page.Path, "compare", map[bool]string{false: "1"}[w.Compare])
+}
+
+// Every is how often the page is asked for again, in milliseconds.
+func (window) Every() int64 { return refreshEvery.Milliseconds() }
+
+// RefreshHref is the same page that refreshes, or does not.
+func (w window) RefreshHref() string {
+	return with(w.page, w.page.Path, "refresh", map[bool]string{false: "1"}[w.Refresh])
 }
 
 // FromText is the beginning of a range, as an address has it; empty of a named window.

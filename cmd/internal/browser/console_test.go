@@ -87,6 +87,23 @@ func TestNowIsLiveUnderLoad(t *testing.T) {
 	tb.is("it leads to the content", `document.activeElement.id === 'main'`)
 }
 
+// TestAListRefreshes: on request a list is read again by itself, and what was opened stays
+// open.
+func TestAListRefreshes(t *testing.T) {
+	load(t, "--records", "1000000", "--rate", "1000", "--batch", "100", "--connections", "2")
+	tb := signedIn(t)
+	tb.open("/jobs?window=1h")
+	tb.do(chromedp.Click(chromedp.CSS("#live .pulse a")), chromedp.WaitVisible(chromedp.CSS("#pulse")), chromedp.Click(chromedp.CSS("#live summary")))
+	const count = `document.querySelector('.sum data').value`
+	before, err := evaluate[string](tb, count)
+	fatal.If(t, err)
+	tb.is("the count moves, and the groups stay open", count+" !== "+quoted(before)+` && document.querySelector('#live details').open`)
+	tb.is("the address keeps it", `new URLSearchParams(location.search).get('refresh') === '1'`)
+	tb.accessible()
+	tb.do(chromedp.Click(chromedp.CSS("#live .pulse a")))
+	tb.is("it can be ended", `!document.getElementById('pulse') && document.querySelector('#live').dataset.every === undefined`)
+}
+
 // TestEveryPageUnderLoad opens each page of the menu while records come in.
 func TestEveryPageUnderLoad(t *testing.T) {
 	load(t, "--records", "1000000", "--rate", "3000", "--batch", "100", "--connections", "4")

@@ -51,7 +51,7 @@
       old.replaceWith(fresh);
       return;
     }
-    Array.from(old.attributes).forEach(function (a) { if (!fresh.hasAttribute(a.name)) old.removeAttribute(a.name); });
+    Array.from(old.attributes).forEach(function (a) { if (!fresh.hasAttribute(a.name) && a.name !== 'open') old.removeAttribute(a.name); });
     Array.from(fresh.attributes).forEach(function (a) { if (old.getAttribute(a.name) !== a.value) old.setAttribute(a.name, a.value); });
     var nodes = Array.from(fresh.childNodes);
     Array.from(old.childNodes).forEach(function (node, i) { become(node, nodes[i]); });
@@ -59,17 +59,17 @@
 
   // A page that is live has <div id="live" data-every="milliseconds">, which is asked for
   // so often.
-  function follow(live) {
+  function follow(every) {
     function say(text, lost) {
       var state = document.getElementById('pulse');
       if (state.textContent !== text) state.textContent = text; // a screen reader says what is new
       state.classList.toggle('lost', !!lost);
     }
-    poll(+live.dataset.every, function () { return location.href; }, function (text) {
+    poll(every, function () { return location.href; }, function (text) {
       var fresh = new DOMParser().parseFromString(text, 'text/html').getElementById('live');
       if (!fresh) { location.reload(); return; }
       localTimes(fresh);
-      become(live, document.adoptNode(fresh));
+      become(document.getElementById('live'), document.adoptNode(fresh));
     }, say);
   }
 
@@ -126,6 +126,6 @@
     localMoments();
     signInOnce();
     var live = document.getElementById('live');
-    if (live) follow(live);
+    if (live && live.dataset.every) follow(+live.dataset.every);
   });
 })();
