@@ -20,7 +20,7 @@ const (
 	answerRows    = 5 // shown of each answer
 )
 
-// TestTheAnalyticsPageIsFresh holds docs/analytics.md against the views of the
+// TestTheAnalyticsPageIsFresh holds docs/analytics.md, from its views on, and dbt's sources against the views of the
 // database and the questions; every answer on it was given in this test.
 func TestTheAnalyticsPageIsFresh(t *testing.T) {
 	w := simulated(t)
@@ -28,58 +28,27 @@ func TestTheAnalyticsPageIsFresh(t *testing.T) {
 	fatal.If(t, err)
 	checks, err := warehouse.Checks()
 	fatal.If(t, err)
-	want := pageHead + pageOfObjects(t, w.db) + pageOfQuestions(t, w, questions) + pageOfChecks(t, checks)
-	if *update {
-		fatal.If(t, os.WriteFile(analyticsPage, []byte(want), 0o644))
-		return
-	}
 	got, err := os.ReadFile(analyticsPage)
 	fatal.If(t, err)
-	expect.Equal(t, fmt.Sprintf("docs/analytics.md is not fresh, run %s", pageCommand), want, string(got))
+	byHand, _, _ := strings.Cut(string(got), "## Views\n")
+	for file, want := range map[string]string{
+		analyticsPage: byHand + pageOfObjects(t, w.db) + pageOfQuestions(t, w, questions) + pageOfChecks(t, checks),
+		"../../deploy/dbt/models/sources.yml": "# The views, by `" + pageCommand + "`.\nsources:\n  - name: flow\n    tables:\n      " + query(t, w.db, `SELECT
+			concat('      - {name: ', name, ', description: ', toJSONString(comment), '}') FROM system.tables WHERE database = '{db}' AND engine = 'View' ORDER BY name FORMAT TSVRaw`) + "\n",
+	} {
+		if *update {
+			fatal.If(t, os.WriteFile(file, []byte(want), 0o644))
+		}
+		is, err := os.ReadFile(file)
+		fatal.If(t, err)
+		expect.Equal(t, fmt.Sprintf("%s is not fresh, run %s", file, pageCommand), want, string(is))
+	}
 	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)\n```").FindAllStringSubmatch(string(got), -1) {
 		if !slices.ContainsFunc(append(questions, checks...), func(q warehouse.Question) bool { return q.SQL == block[1] }) {
 			w.ask(t, warehouse.Question{Name: "the page", SQL: block[1]}, nil, "TabSeparated")
 		}
 	}
 }
-
-const pageHead = `# Analytics
-
-What is in ClickHouse, and how to ask it. This page is made by
-` + "`" + pageCommand + "`" + ` from the views and tables of a fresh database
-(pkg/warehouse/schema) and pkg/warehouse/questions.sql; a test keeps it fresh, runs every statement on
-it, and compares every answer with what really happened in simulated engines,
-also when records come shuffled, late and twice.
-
-A connection from this machine without a password may read:
-
-` + "```sh" + `
-curl 'http://127.0.0.1:8123/?param_process=order' \
-  --data-binary 'SELECT state, count() FROM flow.v_process_instances WHERE bpmn_process_id = {process:String} GROUP BY state'
-` + "```" + `
-
-In a terminal, ` + "`sluice ask`" + ` lists the questions below, and answers one:
-
-` + "```sh" + `
-sluice ask durations --process order --from 7d
-sluice ask funnel --set first=order_placed --set second=ship --format csv > funnel.csv
-` + "```" + `
-
-` + "`--from`, `--to`, `--process`, `--tenant` and `--source`" + ` are parameters of most
-questions; ` + "`--set name=value`" + ` gives any. Without a time it asks about the last 7 days.
-` + "`--format`" + ` is ` + "`table`, `csv`, `json`, or `md`" + `. In CSV a text that a spreadsheet would take for a
-formula (its first character is =, +, -, @, a tab, or a carriage return) has a ` + "`'`" + ` in
-front; numbers stay as they are. ` + "`--sql`" + ` prints the statement with its values.
-
-A statement has its parameters as ` + "`{process:String}`" + `: over HTTP they are sent as
-` + "`param_process=…`" + `, ` + "`clickhouse-client`" + ` takes ` + "`--param_process=…`" + `, and drivers
-have a call for them. An empty process or tenant means all of them.
-
-Ask the views, not the tables behind them: a view has one row for each thing,
-whatever has been merged so far. Every view has ` + "`source`" + `: keys of two engines may
-be equal, so join by source and key.
-
-`
 
 // pageOfObjects lists every column of every view and table, as the database itself explains
 // it, in the order of the files of the schema.

@@ -12,22 +12,10 @@ fresh() { cmp -s "$here/$2" "$tools/$1.installed"; }
 installed() { cp "$here/$2" "$tools/$1.installed"; }
 
 if command -v python3 >/dev/null && ! fresh python requirements.txt; then
-	rm -rf "$tools/venv"
-	python3 -m venv "$tools/venv"
-	"$tools/venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
+	rm -rf "$tools/python"
+	python3 -m venv "$tools/python"
+	"$tools/python/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"
 	installed python requirements.txt
-fi
-if command -v python3 >/dev/null && ! fresh mining requirements-mining.txt; then
-	rm -rf "$tools/mining"
-	python3 -m venv "$tools/mining"
-	"$tools/mining/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements-mining.txt"
-	installed mining requirements-mining.txt
-fi
-if command -v python3 >/dev/null && ! fresh chart requirements-chart.txt; then
-	rm -rf "$tools/chart"
-	python3 -m venv "$tools/chart"
-	"$tools/chart/bin/pip" install --quiet --disable-pip-version-check --requirement "$here/requirements-chart.txt"
-	installed chart requirements-chart.txt
 fi
 if command -v dpkg >/dev/null && command -v systemd-analyze >/dev/null && [ ! -x "$tools/nfpm" ]; then
 	GOBIN=$tools CGO_ENABLED=0 go install "$(sed -n 's/.*{NFPM:-go run \([^}]*\)}.*/\1/p' "$here/../../../../deploy/package/stage.sh")"

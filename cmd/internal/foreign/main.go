@@ -57,9 +57,10 @@ type client struct {
 	queue   string // clients of one queue run one after the other, concurrently with other queues
 	needs   string // a file that install.sh creates if the client's language is available
 	command []string
-	run     func(ctx context.Context, dir string, env map[string]string) result // instead of the command
-	prepare func(ctx context.Context, dir string, env map[string]string) error  // runs before it; may be nil
-	count   *regexp.Regexp                                                      // finds the number of checks in its output, instead of lines
+	run     func(ctx context.Context, dir string, env map[string]string) result            // instead of the command
+	prepare func(ctx context.Context, dir string, env map[string]string) error             // runs before it; may be nil
+	own     func(ctx context.Context, dir string) (map[string]string, func() error, error) // starts a sluice up for it alone; may be nil
+	count   *regexp.Regexp                                                                 // finds the number of checks in its output, instead of lines
 }
 
 // Bounds of the checks of one client, far above their usual time: a broker starts twice,
@@ -71,8 +72,8 @@ const (
 
 func (o options) clients() []client {
 	here := o.Checks + "/"
-	python := filepath.Join(o.Tools, "venv/bin/python")
-	schemathesis := filepath.Join(o.Tools, "venv/bin/schemathesis")
+	python := filepath.Join(o.Tools, "python/bin/python")
+	schemathesis := filepath.Join(o.Tools, "python/bin/schemathesis")
 	all := []client{
 		{name: "clickhouse-connect", needs: python, command: []string{python, here + "connect.py"}},
 		{name: "clickhouse-driver", needs: python, command: []string{python, here + "driver.py"}},
@@ -85,6 +86,7 @@ func (o options) clients() []client {
 			"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance",
 		}},
 	}
+	all = append(all, client{name: "analysts' tools, dbt", queue: "analysts", needs: python, own: o.start, command: []string{python, here + "analysts.py"}})
 	sender := loops{page: o.Clients, python: python}
 	all = append(all, client{name: "senders in four languages", queue: "senders", needs: python, run: sender.check})
 	newest := filepath.Join(o.Tools, "camunda-zeebe-"+camundas[len(camundas)-1]) // it has the client among its libraries
@@ -94,9 +96,8 @@ func (o options) clients() []client {
 		b := broker{version: version, checks: o.Checks, home: filepath.Join(o.Tools, "camunda-zeebe-"+version)}
 		all = append(all, client{name: "camunda " + version, queue: "brokers", needs: filepath.Join(b.home, "bin", "broker"), run: b.check})
 	}
-	chart := filepath.Join(o.Tools, "chart/bin/python")
-	all = append(all, client{name: "kubernetes-validate", queue: "packages", needs: chart, prepare: render, command: []string{chart, here + "chart.py"}})
-	p := packaged{sluice: o.Sluice, nfpm: filepath.Join(o.Tools, "nfpm"), python: chart}
+	all = append(all, client{name: "kubernetes-validate", queue: "packages", needs: python, prepare: render, command: []string{python, here + "chart.py"}})
+	p := packaged{sluice: o.Sluice, nfpm: filepath.Join(o.Tools, "nfpm"), python: python}
 	all = append(all, client{name: "dpkg, rpm, systemd", queue: "packages", needs: p.nfpm, run: p.check})
 	w := watched{bin: filepath.Join(o.Tools, "prometheus/usr/bin"), deploy: o.Deploy, sluice: o.Sluice}
 	all = append(all, client{name: "prometheus", queue: "prometheus", needs: filepath.Join(w.bin, "promtool"), run: w.check})
@@ -177,22 +178,35 @@ func (o options) start(ctx context.Context, dir string) (env map[string]string, 
 	return map[string]string{
 		"HOST": host, "HTTP_PORT": httpPort, "NATIVE_PORT": nativePort, "ADMIN_PASSWORD": strings.TrimSpace(string(password)),
 		"API": d.URL, "TOKEN": d.Token, "CLIENTS": o.Tools,
-		"SLUICE": o.Sluice, "DATA": data,
+		"SLUICE": o.Sluice, "DATA": data, "ROOT": filepath.Dir(o.Deploy),
 		"ELASTIC": d.Elastic, "TOKENS": filepath.Join(data, "tokens.yaml"), "SHIPPERS_TOKEN": auth.NewToken(),
 	}, d.Stop, d.Exec(ctx, "CREATE DATABASE foreign")
 }
 
 // check runs the checks of a client in a scratch folder.
-func (c client) check(ctx context.Context, dir string, env map[string]string) result {
+func (c client) check(ctx context.Context, dir string, env map[string]string) (r result) {
 	if _, err := os.Stat(c.needs); err != nil {
 		return result{missing: true}
 	}
 	limit := clientLimit
-	if c.run != nil {
+	if c.run != nil || c.own != nil {
 		limit = brokerLimit
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	if c.own != nil {
+		dir = filepath.Join(dir, c.queue)
+		own, stop, err := c.own(ctx, dir)
+		if err != nil {
+			return result{failed: []string{err.Error()}}
+		}
+		defer func() {
+			if err := stop(); err != nil {
+				r.failed = append(r.failed, err.Error())
+			}
+		}()
+		env = own
+	}
 	if c.run != nil {
 		begun := time.Now()
 		r := c.run(ctx, dir, env)
@@ -218,7 +232,7 @@ func (c client) check(ctx context.Context, dir string, env map[string]string) re
 	cmd.Stdout, cmd.Stderr = &said, &said
 	begun := time.Now()
 	err := cmd.Run()
-	r := c.read(said.String())
+	r = c.read(said.String())
 	r.took = time.Since(begun)
 	if err != nil && len(r.failed) == 0 {
 		lines := strings.Split(strings.TrimSpace(said.String()), "\n")

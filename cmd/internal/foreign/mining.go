@@ -14,7 +14,7 @@ import (
 // mining are the checks of event logs: a simulated engine posts its records, and process
 // mining libraries read the files of sluice export.
 func (o options) mining() client {
-	python := filepath.Join(o.Tools, "mining/bin/python")
+	python := filepath.Join(o.Tools, "python/bin/python")
 	return client{name: "pm4py, pandas, lxml", needs: python, prepare: simulate, command: []string{python, o.Checks + "/mining.py"}}
 }
 
