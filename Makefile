@@ -79,7 +79,7 @@ suite: engine | need
 SHORT := ./pkg ./pkg/api/... ./pkg/auth ./pkg/capacity ./pkg/change ./pkg/console ./pkg/dial ./pkg/ingest/... ./pkg/lease \
 	./pkg/load/... ./pkg/ops ./pkg/programtest ./pkg/record ./pkg/state ./cmd/internal/backup ./cmd/internal/run
 BY_CHANCE := TestRequestsAgainstASlowOracle|TestManyStepsMayFail|TestEveryStepMayFailInEveryWay
-WITH_CLICKHOUSE := TestRealPartsFailAndNothingIsLostOrDoubled|TestALostPositionStoresNothingTwice|TestChangesAreVisibleWithoutClickHouse|TestABlockThatTakesTooMuchMemoryIsStoredInPieces|TestAnIngesterThatHasLostClickHouseGivesUpItsLanes|TestOneKeyOverTwoApis|TestShardsGoAwayAndNothingIsLostOrDoubled
+WITH_CLICKHOUSE := TestAnIngesterThatHasLostClickHouseGivesUpItsLanes|TestALateInsertCountsOnce|TestShardsGoAwayAndNothingIsLostOrDoubled
 LARGE := TestLimitsLetThroughWhatTheyAllowAndNoMore|TestAThousandLanes
 test-short: engine | need ## the inner loop, about a minute: rooms by themselves, without what takes long
 	$(TEST) -timeout 5m -p 3 -skip '^(TestNobodyStarvesOthersWhateverClientsDo|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)

@@ -53,32 +53,30 @@ func TestADigestIsTheSameHereAndThere(t *testing.T) {
 	}
 }
 
-// TestADeepDigestSeesEveryColumn changes one column after the other.
+// TestADeepDigestSeesEveryColumn changes another column of each row.
 func TestADeepDigestSeesEveryColumn(t *testing.T) {
 	t.Parallel()
 	db := open(t)
-	b := block(t, 0, 1, jobs(1, 1)...)
+	columns := strings.Split(query(t, db, "SELECT name, multiIf(type LIKE '%String%', '\\'changed\\'', type LIKE '%DateTime%', 'toDateTime64(77,3)', '77') FROM system.columns WHERE database = '{db}' AND table = 'records' AND default_kind = '' AND name NOT IN ('lane', 'stored_at')"), "\n")
+	b := block(t, 0, 1, jobs(1, len(columns))...)
 	fatal.If(t, db.Insert(t.Context(), b))
-	d := &native.Digest{Deep: true}
-	want := d.Row(b.Columns, 0)
-	columns := query(t, db, "SELECT name, multiIf(type LIKE '%String%', '\\'changed\\'', type LIKE '%DateTime%', 'toDateTime64(77,3)', '77') FROM system.columns WHERE database = '{db}' AND table = 'records' AND default_kind = '' AND name NOT IN ('lane', 'stored_at')")
 	query(t, db, "CREATE TABLE {db}.saved ENGINE = Memory AS SELECT * FROM {db}.records")
-	for view := range strings.Lines(query(t, db, "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'MaterializedView'")) {
-		query(t, db, "DROP VIEW {db}."+view) // no fold is asked
+	query(t, db, "TRUNCATE TABLE {db}.records")
+	var changed []string
+	for i, line := range columns {
+		column, other, _ := strings.Cut(line, "\t")
+		changed = append(changed, fmt.Sprintf("SELECT * REPLACE (%s AS %s) FROM {db}.saved WHERE stream_idx = %d", strings.ReplaceAll(other, `\'`, `'`), column, i))
 	}
-	for line := range strings.Lines(columns) {
-		column, other, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		query(t, db, "TRUNCATE TABLE {db}.records")
-		query(t, db, fmt.Sprintf("INSERT INTO {db}.records SELECT * REPLACE (%s AS %s) FROM {db}.saved", strings.ReplaceAll(other, `\'`, `'`), column))
-		for r, err := range db.Rows(t.Context(), 0, 0, 0, 100, d) {
-			fatal.If(t, err)
-			if r.Digest == want {
-				t.Errorf("the digest does not see %s", column)
-			}
+	query(t, db, "INSERT INTO {db}.records "+strings.Join(changed, " UNION ALL "))
+	d, read := &native.Digest{Deep: true}, 0
+	for r, err := range db.Rows(t.Context(), 0, 0, 0, 100, d) {
+		fatal.If(t, err)
+		if read++; int(r.Idx) < len(columns) && r.Digest == d.Row(b.Columns, int(r.Idx)) {
+			t.Errorf("the digest does not see %s", columns[r.Idx])
 		}
 	}
-	if n, want := strings.Count(columns, "\n")+1, len(new(record.Columns).All())-1; n != want { // but lane
-		t.Errorf("changed %d columns, want %d: is one of records not in the digest?", n, want)
+	if want := len(new(record.Columns).All()) - 1; len(columns) != want || read < want-2 { // but lane; incarnation and message of a row are asked for
+		t.Errorf("changed %d columns, want %d, and read %d of them: is one of records not in the digest?", len(columns), want, read)
 	}
 }
 

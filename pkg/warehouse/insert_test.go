@@ -96,23 +96,6 @@ func TestABlockWithoutRecordsIsNothingToInsert(t *testing.T) {
 	}
 }
 
-func TestABlockMaySpanMoreMonthsThanAPartitionLimit(t *testing.T) {
-	db := open(t)
-	var records []string
-	for month := range 110 { // the limit is 100
-		at := received.AddDate(0, -month, 0).UnixMilli()
-		records = append(records, `{"id":"m-`+time.UnixMilli(at).UTC().Format("2006-01")+`","recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":`+
-			time.UnixMilli(at).UTC().Format(`"2006-01-02T15:04:05Z"`)+`,"key":`+time.UnixMilli(at).UTC().Format("200601")+`}`)
-	}
-	b := block(t, 0, 1, records...)
-	for range 2 {
-		fatal.If(t, db.Insert(ctxFor(t, time.Minute), b))
-	}
-	if got, want := totals(t, db), "110\t110\t110"; got != want {
-		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
-	}
-}
-
 func TestChangesAreKeptOncePerToken(t *testing.T) {
 	db := open(t)
 	at := time.Date(2025, 11, 21, 5, 0, 0, 123e6, time.UTC)

@@ -3,66 +3,14 @@ package warehouse_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
 )
-
-// TestAnEngineThatDiesInMidInsert kills the engine again and again while
-// blocks are inserted, each until it goes through.
-func TestAnEngineThatDiesInMidInsert(t *testing.T) {
-	e := clickhousetest.Start(t)
-	db, err := warehouse.Open(warehouse.Config{URL: e.URL("flow"), InsertTimeout: 20 * time.Second}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	fatal.If(t, err)
-	defer db.Close()
-	fatal.If(t, db.Migrate(t.Context()))
-	const blocks, perBlock, kills = 7, 4000, 5
-	failures := 0
-	for n := range blocks {
-		b := block(t, 0, uint64(n+1), jobs(1+n*perBlock, perBlock)...)
-		killed := make(chan struct{})
-		if n < kills {
-			go func() {
-				defer close(killed)
-				time.Sleep(time.Duration(5+9*n) * time.Millisecond)
-				e.Kill()
-				e.Restart()
-			}()
-		} else {
-			close(killed)
-		}
-		for {
-			err := db.Insert(t.Context(), b)
-			if err == nil {
-				break
-			}
-			var failed *flow.StoreError
-			if !errors.As(err, &failed) || failed.Class != flow.ClassRetry {
-				t.Fatalf("a killed engine is no outage: %v", err)
-			}
-			failures++
-			time.Sleep(50 * time.Millisecond)
-		}
-		<-killed
-		// Its answer may have come just before the kill: then it is not
-		// known to be stored, and it is inserted once more.
-		fatal.If(t, db.Insert(t.Context(), b))
-	}
-	want := fmt.Sprintf("%d\t%d\t%d\n", blocks*perBlock, blocks*perBlock, blocks*perBlock)
-	got := clickhousetest.Exec(t, e, "SELECT count(), uniqExact(id), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records")
-	if got != want {
-		t.Errorf("rows, ids, counted: got %swant %s", got, want)
-	}
-	t.Logf("%d inserts failed in %d kills", failures, kills)
-}
 
 func TestAnInsertThatTakesTooLongIsAnOutage(t *testing.T) {
 	db := open(t)

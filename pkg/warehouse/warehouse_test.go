@@ -1,7 +1,6 @@
 package warehouse_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -146,10 +145,4 @@ func jobs(first, n int) []string {
 func totals(t testing.TB, db *warehouse.DB) string {
 	t.Helper()
 	return query(t, db, "SELECT (SELECT count() FROM {db}.records), (SELECT sum(records) FROM {db}.counts_1m), (SELECT count() FROM {db}.v_jobs)")
-}
-
-func ctxFor(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
 }

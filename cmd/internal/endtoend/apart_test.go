@@ -70,36 +70,14 @@ func (s *stack) tokensOf(sources ...string) (file string, tokens []string) {
 	return file, tokens
 }
 
-// TestFourProcesses begins with nothing, and ends every process as it should. Outages of
-// servers: TestServersThatAreAway.
-func TestFourProcesses(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	s.empty = true
-	natsServer, engine, api, ingester := s.apart()
-	s.load("--records", "10000", "--seed", "1")
-	s.eventuallyQuery(20*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "10000\t10000")
-
-	t.Run("the ingester dies and is replaced", func(t *testing.T) {
-		s.load("--records", "5000", "--seed", "3")
-		ingester.kill()
-		ingester = s.startIngester()
-		s.eventuallyQuery(60*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "15000\t15000")
-	})
-	s.eventuallyQuery(20*time.Second, "SELECT sum(records) FROM flow.counts_1m", "15000")
-	for _, p := range []*process{api, ingester, natsServer, engine} {
-		if code := p.stop(); code != 0 {
-			t.Errorf("%s stopped with exit %d, want 0", p.name, code)
-		}
-	}
-}
-
-// TestAPIStartsWithoutNATS: clients of an api that comes up first are told to
+// TestAPIStartsWithoutNATS: an api that comes up first says its version, clients are told to
 // try again, and it takes their records once NATS is there.
 func TestAPIStartsWithoutNATS(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.startAPI()
 	eventually(t, 10*time.Second, func() error { _, err := s.client.Get("http://" + s.ops + "/healthz"); return err })
+	s.saysItsVersion()
 	res, body := s.post([]byte(`{"id":"1-1","valueType":"JOB","value":{}}`))
 	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
 		t.Errorf("answered %s %s, want 503 with Retry-After", res.Status, body)

@@ -10,9 +10,12 @@ import (
 	"time"
 )
 
-// largeRecordsArriveWhole: an exporter that is refused one record sends it again and
+// TestLargeRecordsArriveWhole: an exporter that is refused one record sends it again and
 // again, and exports nothing after it.
-func largeRecordsArriveWhole(t *testing.T, s *stack) {
+func TestLargeRecordsArriveWhole(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.up()
 	const longest = 8 << 20
 	frame := `{"id":%q,"valueType":"DEPLOYMENT","value":{"resources":[{"resource":%q}]}}`
 	room := func(id string, size int) int { return size - len(fmt.Sprintf(frame, id, "")) }

@@ -71,18 +71,27 @@ func (s *stack) noDeadLetters() {
 
 // TestServersThatAreAway: /readyz names the server that is missing, posts are accepted
 // without ClickHouse and answered 503 within seconds while NATS hangs, and both resume
-// by themselves. What is lost or duplicated on the way, chaos looks for.
+// by themselves. Four processes begin with nothing, and end with 0. What is lost or
+// duplicated on the way, chaos looks for.
 func TestServersThatAreAway(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	natsServer, engine, _, _ := s.apart()
+	s.empty = true
+	natsServer, engine, api, ingester := s.apart()
 	engine.kill()
 	s.load("--records", "1000")
 	s.notReady(s.ingesterOps, "clickhouse")
 	if status, page := s.page(s.ops, "/readyz"); status != http.StatusOK {
 		t.Errorf("/readyz of the api answers %d %s: it does not need ClickHouse", status, page)
 	}
-	s.waitReady(s.startEngine(), s.ingesterOps)
+	if err := wantOK(s.send(http.MethodPatch, currentUser, `{"name":"Bob"}`)); err != nil {
+		t.Error(err)
+	}
+	if _, body := s.send(http.MethodGet, currentUser, ""); wantText(body, `"name":"Bob"`) != nil {
+		t.Errorf("a change waits for ClickHouse: %s", body)
+	}
+	engine = s.startEngine()
+	s.waitReady(engine, s.ingesterOps)
 	s.stored(1000)
 
 	natsServer.Pause()
@@ -100,10 +109,16 @@ func TestServersThatAreAway(t *testing.T) {
 	}
 	s.notReady(s.ops, "stream")
 	natsServer.kill()
-	s.waitReady(s.startNATS(), s.ops, s.ingesterOps)
+	natsServer = s.startNATS()
+	s.waitReady(natsServer, s.ops, s.ingesterOps)
 	s.load("--records", "1000", "--seed", "2")
 	s.eventuallyQuery(60*time.Second, "SELECT countIf(id != '9-9'), count() = uniqExact(id) FROM flow.records", "2000\t1")
 	s.noDeadLetters()
+	for _, p := range []*process{api, ingester, natsServer, engine} {
+		if code := p.stop(); code != 0 {
+			t.Errorf("%s stopped with exit %d, want 0", p.name, code)
+		}
+	}
 }
 
 // busy is how long an answer may take on a busy machine that takes 2 s on another.

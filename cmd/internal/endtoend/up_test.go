@@ -11,34 +11,6 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestUpKeepsRecordsThroughARestart is the newcomer's way: start, load, query,
-// stop in the middle, start again, and find everything once.
-func TestUpKeepsRecordsThroughARestart(t *testing.T) {
-	t.Parallel()
-	s := newStack(t)
-	s.empty = true
-	p := s.up()
-
-	for _, line := range []string{"curl ", "/flow/flowRecord/batch", s.chHTTP, "/metrics", s.data} {
-		if !strings.Contains(p.text(), line) {
-			t.Errorf("the greeting does not show %q", line)
-		}
-	}
-
-	s.load("--records", "20000", "--batch", "500", "--connections", "8", "--seed", "1")
-	if code := p.stop(); code != 0 { // records are still on their way
-		t.Fatalf("stopped with exit %d, want 0", code)
-	}
-
-	p = s.up()
-	s.load("--records", "5000", "--batch", "100", "--connections", "4", "--seed", "2", "--gzip")
-	s.eventuallyQuery(20*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", "25000\t25000")
-	s.eventuallyQuery(5*time.Second, "SELECT sum(records) FROM flow.counts_1m", "25000")
-	if code := p.stop(); code != 0 {
-		t.Fatalf("stopped with exit %d, want 0", code)
-	}
-}
-
 func TestUpRefusesWhatItCanNotUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -4,19 +4,16 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"testing"
 	"time"
 )
 
-// TestAProgramSaysItsVersion: as it was linked in, at the command line, in the
-// description of the routes and among the metrics.
-func TestAProgramSaysItsVersion(t *testing.T) {
-	t.Parallel()
+// saysItsVersion looks for the version of the api, as it was linked in, at the command line,
+// in the description of the routes and among the metrics.
+func (s *stack) saysItsVersion() {
+	t := s.t
 	if code, out := run(t, "api", "--version"); code != 0 || !strings.HasPrefix(out, "api v9.9.9 (commit c0ffee, go") {
 		t.Errorf("--version prints %q, exit %d", out, code)
 	}
-	s := newStack(t)
-	s.startAPI()
 	var described struct {
 		Info struct {
 			Version string
