@@ -117,7 +117,7 @@ func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
 					}
 					return nil
 				}
-				_, stop := w.start(t, "a", ingest.Config{})
+				_, stop := w.start(t, "a", ingest.Config{RetryMax: 5 * time.Minute})
 				time.Sleep(3 * 24 * time.Hour)
 				w.mu.Lock()
 				away = false
@@ -125,7 +125,7 @@ func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
 					t.Errorf("after three days the claim is %+v", claim)
 				}
 				w.mu.Unlock()
-				time.Sleep(2 * time.Minute)
+				time.Sleep(10 * time.Minute)
 				fatal.If(t, stop())
 				want := map[string]uint64{day(time.Now()): 3}
 				switch {
