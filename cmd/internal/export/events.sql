@@ -4,11 +4,21 @@
 -- entered; the end of a scope follows everything inside it, at any depth.
 WITH
 cases AS (
-    SELECT source, process_instance_key, started_at, bpmn_process_id, version, process_definition_key, tenant_id, state
+    SELECT source, process_instance_key, started_at, bpmn_process_id, process_name, version, process_definition_key, tenant_id, state,
+        parent_process_instance_key, parent_element_instance_key
     FROM v_process_instances WHERE /* selection */
 ),
+called AS (
+    SELECT source, process_instance_key, root_process_instance_key
+    FROM v_called_instances WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
+),
+attributes AS ( -- the chosen variables, of the scope of the instance
+    SELECT source, process_instance_key, mapFromArrays(groupArray(name), groupArray(if(JSONType(value) = 'String', JSONExtractString(value), value))) AS of
+    FROM v_variables WHERE /* variables */ AND scope_key = toInt64OrZero(process_instance_key) AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
+    GROUP BY source, process_instance_key
+),
 elements AS (
-    SELECT source, process_instance_key, key, element_id, bpmn_element_type, flow_scope_key, activated_at, completed_at, terminated_at
+    SELECT source, process_instance_key, key, element_id, element_name, bpmn_element_type, flow_scope_key, activated_at, completed_at, terminated_at
     FROM v_element_instances WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
 ),
 resources AS ( -- worker or assignee that completed an element
@@ -50,6 +60,7 @@ SELECT
     assumeNotNull(event.2) AS `time:timestamp`,
     if(event.1 = 'complete', r.resource, '') AS `org:resource`,
     toString(e.key) AS `concept:instance`,
+    e.element_name AS `bpmn:name`,
     e.bpmn_element_type AS `bpmn:type`,
     c.source AS `case:source`,
     c.process_instance_key AS `case:key`,
@@ -57,9 +68,15 @@ SELECT
     c.version AS `case:version`,
     c.process_definition_key AS `case:definition`,
     c.tenant_id AS `case:tenant`,
-    c.state AS `case:state`
+    c.state AS `case:state`,
+    c.process_name AS `case:name`,
+    if(c.parent_process_instance_key = '', '', concat(c.source, '/', c.parent_process_instance_key)) AS `case:parent`,
+    c.parent_element_instance_key AS `case:caller`,
+    concat(c.source, '/', if(d.root_process_instance_key = '', c.process_instance_key, d.root_process_instance_key)) AS `case:root`/* attributes */
 FROM elements AS e
 INNER JOIN cases AS c ON c.source = e.source AND c.process_instance_key = e.process_instance_key
+LEFT JOIN called AS d ON d.source = e.source AND d.process_instance_key = e.process_instance_key
+LEFT JOIN attributes AS a ON a.source = e.source AND a.process_instance_key = e.process_instance_key
 LEFT JOIN resources AS r ON r.source = e.source AND r.process_instance_key = e.process_instance_key AND r.key = e.key
 LEFT JOIN scopes AS s ON s.source = e.source AND s.process_instance_key = e.process_instance_key AND s.key = e.key
 ARRAY JOIN arrayFilter(event -> event.2 IS NOT NULL, [

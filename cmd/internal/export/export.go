@@ -16,6 +16,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/csv"
 	"fmt"
 	"io"
 	"net/url"
@@ -40,6 +41,7 @@ type Selection struct {
 type Config struct {
 	ClickHouse string // URL of its HTTP interface: http://user:password@host:8123/database; database default flow
 	Selection  Selection
+	Variables  []string          // names of variables that cases have as attributes, such as variable.amount
 	Format     string            // csv, ndjson, parquet, xes, or ocel
 	File       string            // "-" is Stdout; the suffix .gz compresses
 	Stdout     io.Writer         // for "-"
@@ -51,26 +53,56 @@ var eventsSQL string
 
 // printed is a format of ClickHouse. When a query fails midway, older servers only append
 // the error's text: an answer is complete if it is empty or ends in end.
-type printed struct{ name, head, end string }
+type printed struct{ name, end string }
 
 var formats = map[string]printed{
-	"csv":     {"CSV", strings.Join(columns, ",") + "\n", "\"\n"}, // the embedded engine does not stream CSVWithNames
-	"ndjson":  {"JSONEachRow", "", "}\n"},
-	"parquet": {"Parquet", "", "PAR1"},
+	"csv":     {"CSV", "\"\n"}, // the embedded engine does not stream CSVWithNames
+	"ndjson":  {"JSONEachRow", "}\n"},
+	"parquet": {"Parquet", "PAR1"},
 }
 
 // texts are the columns of events.sql with text of engines and models.
-var texts = regexp.MustCompile("(?m)^    (.+) AS `(case:concept:name|concept:name|org:resource|bpmn:type|case:source|case:process|case:tenant)`")
+var texts = regexp.MustCompile("(?m)^    (.+) AS `(case:concept:name|concept:name|org:resource|bpmn:name|bpmn:type|case:(?:source|process|tenant|name|parent|root|variable\\..*))`")
 
-// forSpreadsheets puts a ' before texts that a spreadsheet would take for a formula.
+// forSpreadsheets puts a ' before texts that a spreadsheet would take for a formula, and not before numbers.
 func forSpreadsheets(sql string) string {
-	return texts.ReplaceAllString(sql, `    if(match($1, '^[=+@\t\r-]'), concat('''', $1), $1) AS `+"`$2`")
+	return texts.ReplaceAllString(sql, `    if(match($1, '^[=+@\t\r-]') AND NOT match($1, '^-?[0-9]+([.][0-9]+)?$$'), concat('''', $1), $1) AS `+"`$2`")
+}
+
+// attributes are the names of the columns of the variables.
+func (cfg Config) attributes() (names []string) {
+	for _, name := range cfg.Variables {
+		names = append(names, "case:variable."+name)
+	}
+	return names
+}
+
+var (
+	inText = strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+	inName = strings.NewReplacer(`\`, `\\`, "`", "\\`")
+)
+
+// withVariables puts the chosen variables into a statement.
+func (cfg Config) withVariables(sql string) string {
+	var names []string
+	ofCase, ofObject := "", ""
+	for _, name := range cfg.Variables {
+		text := "'" + inText.Replace(name) + "'"
+		names = append(names, text)
+		ofCase += ",\n    a.of[" + text + "] AS `" + inName.Replace("case:variable."+name) + "`"
+		ofObject += ", ('variable." + inText.Replace(name) + "', if(mapContains(a.of, " + text + "), toJSONString(a.of[" + text + "]), ''))"
+	}
+	among := "0"
+	if len(names) > 0 {
+		among = "name IN (" + strings.Join(names, ", ") + ")"
+	}
+	return strings.NewReplacer("/* variables */", among, "/* attributes */", ofCase, "/* of the instance */", ofObject).Replace(sql)
 }
 
 // columns are those of events.sql.
 var columns = []string{
-	"case:concept:name", "concept:name", "lifecycle:transition", "time:timestamp", "org:resource", "concept:instance", "bpmn:type",
-	"case:source", "case:key", "case:process", "case:version", "case:definition", "case:tenant", "case:state",
+	"case:concept:name", "concept:name", "lifecycle:transition", "time:timestamp", "org:resource", "concept:instance", "bpmn:name", "bpmn:type",
+	"case:source", "case:key", "case:process", "case:version", "case:definition", "case:tenant", "case:state", "case:name", "case:parent", "case:caller", "case:root",
 }
 
 // settings fix the documented formats, and let the server sort and join on disk beyond
@@ -111,11 +143,12 @@ func Run(ctx context.Context, cfg Config) error {
 		if !known {
 			return fmt.Errorf("unknown format %s: use csv, ndjson, parquet, xes, or ocel", cfg.Format)
 		}
-		if _, err = to.WriteString(format.head); err == nil {
-			sql := eventsSQL
-			if cfg.Format == "csv" {
-				sql = forSpreadsheets(sql)
-			}
+		sql := cfg.withVariables(eventsSQL)
+		if cfg.Format == "csv" {
+			sql = forSpreadsheets(sql)
+			err = csv.NewWriter(to).WriteAll([][]string{append(slices.Clone(columns), cfg.attributes()...)})
+		}
+		if err == nil {
 			err = cfg.copy(ctx, sql, format, to)
 		}
 	}
@@ -136,13 +169,17 @@ func (cfg Config) copy(ctx context.Context, text string, format printed, to io.W
 	}
 	sql := strings.ReplaceAll(text, "/* selection */", cfg.Selection.where(query)) + "FORMAT " + format.name
 	answer := &tail{Writer: to, progress: cfg.Progress}
-	if err := statement.Server(cfg.ClickHouse).Copy(ctx, sql, query, answer); err != nil {
-		return fmt.Errorf("export to %s: %w", cfg.File, err)
+	err := statement.Server(cfg.ClickHouse).Copy(ctx, sql, query, answer)
+	if end := string(answer.last); err == nil && end != "" && !strings.HasSuffix(end, format.end) {
+		err = fmt.Errorf("ClickHouse failed while answering: %s", strings.TrimSpace(end))
 	}
-	if end := string(answer.last); end != "" && !strings.HasSuffix(end, format.end) {
-		return fmt.Errorf("ClickHouse failed while answering: %s", strings.TrimSpace(end))
+	if err == nil {
+		return nil
 	}
-	return nil
+	if strings.Contains(err.Error(), "Code: 396.") {
+		err = fmt.Errorf("the user's limit of rows is exceeded: log in as admin (--data), select a shorter time, or raise --analyst-rows of sluice up: %w", err)
+	}
+	return fmt.Errorf("export to %s: %w", cfg.File, err)
 }
 
 // where is a condition on v_process_instances, with its parameters in query.

@@ -47,7 +47,7 @@ type step struct {
 func write(t *testing.T, w *world, s export.Selection, format, name string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	fatal.If(t, export.Run(t.Context(), export.Config{ClickHouse: w.address, Selection: s, Format: format, File: file}))
+	fatal.If(t, export.Run(t.Context(), export.Config{ClickHouse: w.address, Selection: s, Variables: chosen, Format: format, File: file}))
 	return file
 }
 
@@ -136,6 +136,9 @@ func TestAnExportThatFailsLeavesNoFile(t *testing.T) {
 		"before its answer": {func(out http.ResponseWriter, _ string) {
 			http.Error(out, "Code: 241. DB::Exception: memory", http.StatusInternalServerError)
 		}, "Code: 241"},
+		"beyond the rows of its user": {func(out http.ResponseWriter, whole string) {
+			_, _ = io.WriteString(out, whole+"Code: 396. DB::Exception: Limit for result exceeded\n")
+		}, "raise --analyst-rows"},
 		"as old versions": {func(out http.ResponseWriter, whole string) {
 			_, _ = io.WriteString(out, whole+"Code: 241. DB::Exception: memory (version 24.8)\n")
 		}, "ClickHouse failed while answering: "},
@@ -202,7 +205,9 @@ func readCSV(t *testing.T, r io.Reader) (all []step) {
 
 func readNDJSON(t *testing.T, r io.Reader) (all []step) {
 	t.Helper()
-	for d := json.NewDecoder(r); ; {
+	d := json.NewDecoder(r)
+	d.UseNumber()
+	for {
 		var row map[string]any
 		err := d.Decode(&row)
 		if err == io.EOF {
@@ -211,7 +216,9 @@ func readNDJSON(t *testing.T, r io.Reader) (all []step) {
 		fatal.If(t, err)
 		of := map[string]string{}
 		for name, value := range row {
-			of[name] = fmt.Sprint(value)
+			if value != nil {
+				of[name] = fmt.Sprint(value)
+			}
 		}
 		all = append(all, read(t, of))
 	}
@@ -222,7 +229,7 @@ func readParquet(t *testing.T, r io.Reader) []step {
 	t.Helper()
 	name, _ := clickhousetest.FreshDatabase(t)
 	engine := clickhousetest.Shared(t)
-	clickhousetest.Exec(t, engine, "CREATE TABLE "+name+".log (`case:concept:name` String, `concept:name` String, `lifecycle:transition` String, `time:timestamp` DateTime64(3, 'UTC'), `org:resource` String, `concept:instance` String, `bpmn:type` String, `case:version` Nullable(Int64)) ENGINE = MergeTree ORDER BY tuple()")
+	clickhousetest.Exec(t, engine, "CREATE TABLE "+name+".log (`case:concept:name` String, `concept:name` String, `lifecycle:transition` String, `time:timestamp` DateTime64(3, 'UTC'), `org:resource` String, `concept:instance` String, `bpmn:type` String, `case:version` Nullable(Int64), `bpmn:name` String, `case:name` String, `case:parent` String, `case:caller` Nullable(Int64), `case:root` String, `case:variable.amount` String, `case:variable.note` String) ENGINE = MergeTree ORDER BY tuple()")
 	post := func(query string, body io.Reader) io.Reader {
 		res, err := http.Post(engine.HTTP()+"/?date_time_output_format=iso&query="+url.QueryEscape(query), "application/octet-stream", body)
 		fatal.If(t, err)
@@ -242,8 +249,15 @@ func read(t *testing.T, of map[string]string) step {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, of["time:timestamp"])
 	fatal.If(t, err)
+	var more []string
+	for _, column := range []string{"bpmn:name", "case:name", "case:parent", "case:caller", "case:root"} {
+		more = append(more, of[column])
+	}
+	for _, variable := range chosen {
+		more = append(more, of["case:variable."+variable])
+	}
 	return step{of["case:concept:name"], at, line(of["case:concept:name"], of["concept:name"], of["lifecycle:transition"], at.UnixMilli(),
-		of["concept:instance"], of["bpmn:type"], of["org:resource"])}
+		of["concept:instance"], of["bpmn:type"], of["org:resource"], more...)}
 }
 
 // xesAttribute is an attribute of any type.
@@ -271,43 +285,76 @@ func readXES(t *testing.T, r io.Reader) (all []step) {
 			of["case:"+a.Key] = a.Value
 		}
 		for _, e := range trace.Events {
-			for _, name := range []string{"org:resource"} {
-				delete(of, name)
-			}
+			delete(of, "org:resource")
+			delete(of, "bpmnElementName")
 			for _, a := range e.Attributes {
 				of[a.Key] = a.Value
 			}
-			of["bpmn:type"] = of["bpmnElementType"]
+			of["bpmn:type"], of["bpmn:name"] = of["bpmnElementType"], of["bpmnElementName"]
 			all = append(all, read(t, of))
 		}
 	}
 	return all
 }
 
-// TestNoCellIsAFormula: a spreadsheet that opens the CSV calculates nothing that a model or
-// a tenant says; the other formats have the texts as they are.
-func TestNoCellIsAFormula(t *testing.T) {
-	t.Parallel()
+// stored is the HTTP address of a database with the events of an engine, each as key, value type, intent, and value.
+func stored(t *testing.T, events ...[4]string) string {
+	t.Helper()
 	name, address := clickhousetest.FreshDatabase(t)
 	db, err := warehouse.Open(warehouse.Config{URL: address}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	fatal.If(t, err)
 	defer db.Close()
 	fatal.If(t, db.Migrate(t.Context()))
 	var records []string
-	for i, of := range []string{`7,"ELEMENT_ACTIVATED","PROCESS"`, `8,"ELEMENT_ACTIVATED","TASK"`, `8,"ELEMENT_COMPLETED","TASK"`} {
-		part := strings.Split(of, ",")
-		records = append(records, fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d,"key":%s,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":%s,
-			"value":{"bpmnProcessId":"@SUM(1)","version":1,"processInstanceKey":7,"flowScopeKey":7,"elementId":"=1+1","bpmnElementType":%s,"tenantId":"-acme"}}`, i+1, 1763701200000+int64(i), part[0], part[1], part[2]))
+	for i, e := range events {
+		records = append(records, fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d,"key":%s,"recordType":"EVENT","valueType":%q,"intent":%q,"value":{%s}}`, i+1, 1763701200000+i, e[0], e[1], e[2], e[3]))
 	}
 	c := new(record.Columns)
 	fatal.If(t, c.Append(&flow.Message{Seq: 1, Topic: "flow.0.record", Received: time.Now(), Source: "+a", Body: []byte("[" + strings.Join(records, ",") + "]")}))
 	fatal.If(t, db.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: "FLOW_0@1:1-1:0", StoredAt: time.Now().UnixMilli()}))
+	return clickhousetest.Shared(t).HTTP() + "/" + name
+}
+
+// TestNoCellIsAFormula: a spreadsheet that opens the CSV calculates nothing that a model, a
+// tenant, or a variable says, and numbers stay numbers; the other formats have the texts as they are.
+func TestNoCellIsAFormula(t *testing.T) {
+	t.Parallel()
+	of := `"bpmnProcessId":"@SUM(1)","version":1,"processInstanceKey":7,"flowScopeKey":7,"elementId":"=1+1","tenantId":"-acme","bpmnElementType":`
+	address := stored(t, [4]string{"7", "PROCESS_INSTANCE", "ELEMENT_ACTIVATED", of + `"PROCESS"`}, [4]string{"8", "PROCESS_INSTANCE", "ELEMENT_ACTIVATED", of + `"TASK"`},
+		[4]string{"9", "VARIABLE", "CREATED", `"processInstanceKey":7,"scopeKey":7,"name":"n","value":"-5.5"`}, [4]string{"10", "VARIABLE", "CREATED", `"processInstanceKey":7,"scopeKey":7,"name":"=m","value":"\"-5+1\""`})
 	for format, want := range map[string]string{"csv": `"'+a/7","'=1+1","start"`, "ndjson": `"case:concept:name":"+a/7","concept:name":"=1+1"`} {
 		var out bytes.Buffer
-		cfg := export.Config{ClickHouse: clickhousetest.Shared(t).HTTP() + "/" + name, Format: format, File: "-", Stdout: &out}
-		fatal.If(t, export.Run(t.Context(), cfg))
-		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, `"@SUM(1)"`) == (format == "csv") {
+		fatal.If(t, export.Run(t.Context(), export.Config{ClickHouse: address, Variables: []string{"n", "=m"}, Format: format, File: "-", Stdout: &out}))
+		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, `"@SUM(1)"`) == (format == "csv") || format == "csv" && !strings.Contains(got, `"-5.5","'-5+1"`) {
 			t.Errorf("%s has %s, want %s", format, got, want)
 		}
+	}
+}
+
+// TestTheRootOfCallsOfCalls: an instance names its caller and the root of all calls, and a variable
+// of an inner scope is none of its case.
+func TestTheRootOfCallsOfCalls(t *testing.T) {
+	t.Parallel()
+	var events [][4]string
+	for key, parent := range map[int]int{100: -2, 200: 100, 300: 200} {
+		of := fmt.Sprintf(`"bpmnProcessId":"p","version":1,"processInstanceKey":%d,"parentProcessInstanceKey":%d,"parentElementInstanceKey":%d,"elementId":"e","bpmnElementType":`, key, parent, parent+1)
+		events = append(events, [4]string{fmt.Sprint(key), "PROCESS_INSTANCE", "ELEMENT_ACTIVATED", of + `"PROCESS","flowScopeKey":-1`},
+			[4]string{fmt.Sprint(key + 1), "PROCESS_INSTANCE", "ELEMENT_ACTIVATED", of + fmt.Sprintf(`"CALL_ACTIVITY","flowScopeKey":%d`, key)},
+			[4]string{fmt.Sprint(key + 2), "VARIABLE", "CREATED", fmt.Sprintf(`"processInstanceKey":%d,"scopeKey":%d,"name":"v","value":"%d"`, key, key+1, key)},
+			[4]string{fmt.Sprint(key + 3), "VARIABLE", "CREATED", fmt.Sprintf(`"processInstanceKey":%d,"scopeKey":%d,"name":"w","value":"%d"`, key, key, key)})
+	}
+	address := stored(t, events...)
+	var out bytes.Buffer
+	fatal.If(t, export.Run(t.Context(), export.Config{ClickHouse: address, Variables: []string{"v", "w"}, Format: "csv", File: "-", Stdout: &out}))
+	rows, err := csv.NewReader(&out).ReadAll()
+	fatal.If(t, err)
+	var got []string
+	for _, row := range rows {
+		got = append(got, strings.Join(row[15:], " "))
+	}
+	slices.Sort(got)
+	want := []string{"   '+a/100  100", " '+a/100 101 '+a/100  200", " '+a/200 201 '+a/100  300", "case:name case:parent case:caller case:root case:variable.v case:variable.w"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

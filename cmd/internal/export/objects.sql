@@ -8,12 +8,21 @@
 -- happened   (type, time, values), omitted where the time is null
 WITH
 cases AS (
-    SELECT source, process_instance_key, tenant_id, bpmn_process_id, version, process_definition_key, parent_process_instance_key,
+    SELECT source, process_instance_key, tenant_id, bpmn_process_id, process_name, version, process_definition_key, parent_process_instance_key,
         started_at, completed_at, terminated_at, state
     FROM v_process_instances WHERE /* selection */
 ),
+called AS (
+    SELECT source, process_instance_key, root_process_instance_key
+    FROM v_called_instances WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
+),
+attributes AS ( -- the chosen variables, of the scope of the instance
+    SELECT source, process_instance_key, mapFromArrays(groupArray(name), groupArray(if(JSONType(value) = 'String', JSONExtractString(value), value))) AS of
+    FROM v_variables WHERE /* variables */ AND scope_key = toInt64OrZero(process_instance_key) AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
+    GROUP BY source, process_instance_key
+),
 elements AS (
-    SELECT source, process_instance_key, key, element_id, bpmn_element_type, flow_scope_key, activated_at, completed_at, terminated_at, state
+    SELECT source, process_instance_key, key, element_id, element_name, bpmn_element_type, flow_scope_key, activated_at, completed_at, terminated_at, state
     FROM v_element_instances WHERE bpmn_element_type != 'PROCESS' AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
 ),
 jobs AS (
@@ -69,15 +78,20 @@ objects AS (
     UNION ALL
     SELECT concat('instance:', c.source, '/', c.process_instance_key), 'instance', ('ACTIVE', c.started_at, c.state, ifNull(c.completed_at, c.terminated_at)),
         [('source', toJSONString(c.source)), ('key', toJSONString(c.process_instance_key)), ('tenant', toJSONString(c.tenant_id)),
-         ('process', toJSONString(c.bpmn_process_id)), ('version', ifNull(toString(c.version), ''))],
+         ('process', toJSONString(c.bpmn_process_id)), ('name', if(c.process_name = '', '', toJSONString(c.process_name))),
+         ('version', ifNull(toString(c.version), ''))/* of the instance */],
         [(if(d.process_definition_key = 0, '', concat('definition:', d.source, '/', toString(d.process_definition_key))), 'definition'),
          (if((c.source, c.parent_process_instance_key) IN (SELECT source, process_instance_key FROM cases),
-             concat('instance:', c.source, '/', c.parent_process_instance_key), ''), 'called by')],
+             concat('instance:', c.source, '/', c.parent_process_instance_key), ''), 'called by'),
+         (if((c.source, r.root_process_instance_key) IN (SELECT source, process_instance_key FROM cases),
+             concat('instance:', c.source, '/', r.root_process_instance_key), ''), 'root')],
         [('instance started', c.started_at, []), ('instance completed', c.completed_at, []), ('instance terminated', c.terminated_at, [])]
     FROM cases AS c LEFT JOIN definitions AS d ON d.source = c.source AND d.process_definition_key = c.process_definition_key
+    LEFT JOIN called AS r ON r.source = c.source AND r.process_instance_key = c.process_instance_key
+    LEFT JOIN attributes AS a ON a.source = c.source AND a.process_instance_key = c.process_instance_key
     UNION ALL
     SELECT concat('element:', e.source, '/', toString(e.key)), 'element', ('ACTIVE', e.activated_at, e.state, ifNull(e.completed_at, e.terminated_at)),
-        [('elementId', toJSONString(e.element_id)), ('bpmnElementType', toJSONString(e.bpmn_element_type))],
+        [('elementId', toJSONString(e.element_id)), ('name', if(e.element_name = '', '', toJSONString(e.element_name))), ('bpmnElementType', toJSONString(e.bpmn_element_type))],
         [(concat('instance:', e.source, '/', e.process_instance_key), 'instance'),
          (if(s.key = 0, '', concat('element:', e.source, '/', toString(s.key))), 'inside')],
         if(e.bpmn_element_type = 'MULTI_INSTANCE_BODY', [], [ -- its children have the same name
@@ -100,11 +114,11 @@ objects AS (
 SELECT toJSONString(event.1), concat('{"id":', toJSONString(concat(event.1, ':', id)), ',"type":', toJSONString(event.1), ',"time":"', replaceOne(toString(assumeNotNull(event.2)), ' ', 'T'), 'Z","attributes":[',
     arrayStringConcat(arrayMap(v -> concat('{"name":"', v.1, '","value":', v.2, '}'), arrayFilter(v -> v.2 != '', event.3)), ','),
     '],"relationships":[', arrayStringConcat(arrayMap(r -> concat('{"objectId":', toJSONString(r.1), ',"qualifier":"', r.2, '"}'),
-        arrayPushFront(arrayFilter(r -> r.1 != '' AND r.2 NOT IN ('called by', 'inside'), related), (id, kind))), ','), ']}')
+        arrayPushFront(arrayFilter(r -> r.1 != '' AND r.2 NOT IN ('called by', 'root', 'inside'), related), (id, kind))), ','), ']}')
 FROM objects ARRAY JOIN happened AS event WHERE event.2 IS NOT NULL
 -- select objects
 SELECT toJSONString(kind), concat('{"id":', toJSONString(id), ',"type":', toJSONString(kind), ',"attributes":[', arrayStringConcat(arrayMap(
-    v -> concat('{"name":"', v.1, '","time":"', replaceOne(toString(v.2), ' ', 'T'), 'Z","value":', v.3, '}'),
+    v -> concat('{"name":', toJSONString(v.1), ',"time":"', replaceOne(toString(v.2), ' ', 'T'), 'Z","value":', v.3, '}'),
     arrayConcat(
         arrayMap(v -> (v.1, toDateTime64(0, 3, 'UTC'), v.2), arrayFilter(v -> v.2 != '', values)),
         multiIf(

@@ -37,8 +37,8 @@ func declare(name string, integers, texts string) objectType {
 }
 
 var objectTypes = []objectType{
-	declare(`"instance"`, "version", "source key tenant process state"),
-	declare(`"element"`, "", "elementId bpmnElementType state"),
+	declare(`"instance"`, "version", "source key tenant process name state"),
+	declare(`"element"`, "", "elementId name bpmnElementType state"),
 	declare(`"job"`, "retries failures", "jobType worker state"),
 	declare(`"user task"`, "", "assignee state"),
 	declare(`"incident"`, "", "errorType errorMessage state"),
@@ -48,7 +48,7 @@ var objectTypes = []objectType{
 // ocel writes OCEL 2.0 as JSON: events, objects, then types. Objects are queried after
 // the events, so that the file has the objects of every event.
 func (cfg Config) ocel(ctx context.Context, to *output) error {
-	with, rest, _ := strings.Cut(objectsSQL, "-- select events\n")
+	with, rest, _ := strings.Cut(cfg.withVariables(objectsSQL), "-- select events\n")
 	selectEvents, selectObjects, _ := strings.Cut(rest, "-- select objects\n")
 	events, err := cfg.list(ctx, to, `{"events":[`, with+selectEvents)
 	if err != nil {
@@ -61,7 +61,11 @@ func (cfg Config) ocel(ctx context.Context, to *output) error {
 	for _, name := range slices.Sorted(maps.Keys(events)) {
 		eventTypes = append(eventTypes, declare(name, "", "resource jobType errorType"))
 	}
-	types, err := json.Marshal(map[string]any{"eventTypes": eventTypes, "objectTypes": objectTypes})
+	objects := slices.Clone(objectTypes)
+	for _, name := range cfg.Variables {
+		objects[0].Attributes = append(slices.Clip(objects[0].Attributes), attribute{"variable." + name, "string"})
+	}
+	types, err := json.Marshal(map[string]any{"eventTypes": eventTypes, "objectTypes": objects})
 	if err != nil {
 		return err
 	}
@@ -85,7 +89,7 @@ func (cfg Config) list(ctx context.Context, to *output, head, statement string) 
 		_, err := to.Write(item)
 		return err
 	}}
-	err := cfg.copy(ctx, statement, printed{name: "TSVRaw", end: "}\n"}, rows)
+	err := cfg.copy(ctx, statement, printed{"TSVRaw", "}\n"}, rows)
 	if err == nil && len(types) == 0 {
 		_, err = to.WriteString(head)
 	}

@@ -101,7 +101,17 @@ func readOCEL(t *testing.T, file string) *objectLog {
 	}
 	l, ids := new(objectLog), map[string]bool{}
 	for _, o := range log.Objects {
-		l.object(o.ID, o.Type)
+		said := map[string]string{}
+		for _, v := range o.Attributes {
+			said[v.Name] = fmt.Sprint(v.Value)
+		}
+		kind := o.Type
+		if kind == "instance" {
+			kind = fmt.Sprintf("instance %q %q %q", said["name"], said["variable.amount"], said["variable.note"])
+		} else if kind == "element" {
+			kind = fmt.Sprintf("element %q", said["name"])
+		}
+		l.object(o.ID, kind)
 		ids[o.ID] = true
 		check(o.Type, o.Attributes)
 		for _, r := range o.Relationships {
@@ -158,7 +168,8 @@ func one(l *objectLog, s export.Selection, source string, truth *simulator.Truth
 			continue
 		}
 		me, definition := id("instance", i.Key), id("definition", i.Process.DefinitionKey)
-		l.object(me, "instance")
+		chosen := values(truth, i)
+		l.object(me, fmt.Sprintf("instance %q %q %q", "The "+i.Process.BpmnProcessID+" process", chosen[0], chosen[1]))
 		if !definitions[i.Process.DefinitionKey] {
 			definitions[i.Process.DefinitionKey] = true
 			l.object(definition, "definition")
@@ -166,6 +177,13 @@ func one(l *objectLog, s export.Selection, source string, truth *simulator.Truth
 		relate(&l.OfObjects, me, "definition", definition)
 		if parent := instances[i.ParentInstance]; parent != nil && in(parent) {
 			relate(&l.OfObjects, me, "called by", id("instance", parent.Key))
+		}
+		root := i
+		for root.ParentInstance > 0 {
+			root = instances[root.ParentInstance]
+		}
+		if root != i && in(root) {
+			relate(&l.OfObjects, me, "root", id("instance", root.Key))
 		}
 		with := [][2]string{{"instance", me}, {"definition", definition}}
 		event("instance started", me, i.StartedAt, with...)
@@ -190,7 +208,7 @@ func one(l *objectLog, s export.Selection, source string, truth *simulator.Truth
 			continue
 		}
 		me := id("element", e.Key)
-		l.object(me, "element")
+		l.object(me, fmt.Sprintf("element %q", name(e.ID)))
 		of(me, related(e.Instance, nil))
 		if e.FlowScope != e.Instance.Key {
 			relate(&l.OfObjects, me, "inside", id("element", e.FlowScope))

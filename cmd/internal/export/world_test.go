@@ -1,6 +1,7 @@
 package export_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -92,8 +93,43 @@ func selected(s export.Selection, source string, i *simulator.Instance) bool {
 }
 
 // line is an event as the tests compare it.
-func line(instance, activity, transition string, at int64, key, kind, resource string) string {
-	return fmt.Sprintf("%s %s %s %s %s %s %q", instance, activity, transition, time.UnixMilli(at).UTC().Format(time.RFC3339Nano), key, kind, resource)
+func line(instance, activity, transition string, at int64, key, kind, resource string, more ...string) string {
+	return fmt.Sprintf("%s %s %s %s %s %s %q %q", instance, activity, transition, time.UnixMilli(at).UTC().Format(time.RFC3339Nano), key, kind, resource, more)
+}
+
+// chosen are the variables of the exports; no instance has the last.
+var chosen = []string{"amount", "note", "it's `a\\b\""}
+
+// about are the names of an event, the callers of its case, and its chosen variables.
+func about(source string, truth *simulator.Truth, e *simulator.Element) []string {
+	i := e.Instance
+	parent, caller, root := "", "", i
+	if i.ParentInstance > 0 {
+		parent, caller = fmt.Sprintf("%s/%d", source, i.ParentInstance), strconv.FormatInt(i.ParentElement, 10)
+	}
+	for root.ParentInstance > 0 {
+		root = truth.Instances[slices.IndexFunc(truth.Instances, func(o *simulator.Instance) bool { return o.Key == root.ParentInstance })]
+	}
+	return append([]string{name(e.ID), "The " + i.Process.BpmnProcessID + " process", parent, caller, fmt.Sprintf("%s/%d", source, root.Key)}, values(truth, i)...)
+}
+
+// name is that of an element of simulated processes.
+func name(id string) string { return strings.ToUpper(id[:1]) + strings.ReplaceAll(id[1:], "_", " ") }
+
+// values are the chosen variables of an instance: texts as they are, all else as JSON.
+func values(truth *simulator.Truth, i *simulator.Instance) []string {
+	all := make([]string, len(chosen))
+	for _, v := range truth.Variables {
+		n := slices.Index(chosen, v.Name)
+		if n < 0 || v.Scope != i.Key {
+			continue
+		}
+		all[n] = v.Value
+		if v.Value[0] == '"' {
+			_ = json.Unmarshal([]byte(v.Value), &all[n]) // the simulator's JSON is valid
+		}
+	}
+	return all
 }
 
 // steps are the events of a selection, in no order.
@@ -104,14 +140,14 @@ func (w *world) steps(s export.Selection) (all []string) {
 			if !selected(s, source, e.Instance) || e.Type == "PROCESS" || e.Type == "MULTI_INSTANCE_BODY" {
 				continue
 			}
-			instance, key := fmt.Sprintf("%s/%d", source, e.Instance.Key), strconv.FormatInt(e.Key, 10)
+			instance, key, about := fmt.Sprintf("%s/%d", source, e.Instance.Key), strconv.FormatInt(e.Key, 10), about(source, truth, e)
 			if e.ActivatedAt > 0 {
-				all = append(all, line(instance, e.ID, "start", e.ActivatedAt, key, e.Type, ""))
+				all = append(all, line(instance, e.ID, "start", e.ActivatedAt, key, e.Type, "", about...))
 			}
 			if e.CompletedAt > 0 {
-				all = append(all, line(instance, e.ID, "complete", e.CompletedAt, key, e.Type, did[e]))
+				all = append(all, line(instance, e.ID, "complete", e.CompletedAt, key, e.Type, did[e], about...))
 			} else if e.TerminatedAt > 0 {
-				all = append(all, line(instance, e.ID, "ate_abort", e.TerminatedAt, key, e.Type, ""))
+				all = append(all, line(instance, e.ID, "ate_abort", e.TerminatedAt, key, e.Type, "", about...))
 			}
 		}
 	}

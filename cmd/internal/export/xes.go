@@ -36,6 +36,7 @@ type row struct {
 	At         string `json:"time:timestamp"`
 	Resource   string `json:"org:resource"`
 	Instance   string `json:"concept:instance"`
+	Name       string `json:"bpmn:name"`
 	Type       string `json:"bpmn:type"`
 	Source     string `json:"case:source"`
 	Key        string `json:"case:key"`
@@ -44,6 +45,10 @@ type row struct {
 	Definition *int64 `json:"case:definition"`
 	Tenant     string `json:"case:tenant"`
 	State      string `json:"case:state"`
+	Title      string `json:"case:name"`
+	Parent     string `json:"case:parent"`
+	Caller     *int64 `json:"case:caller"`
+	Root       string `json:"case:root"`
 }
 
 // xes writes a log of IEEE 1849, one trace for each instance.
@@ -69,6 +74,13 @@ func (cfg Config) xes(ctx context.Context, to *output) error {
 			xesNumber(&b, "processDefinitionKey", r.Definition)
 			xesText(&b, "tenant", r.Tenant)
 			xesText(&b, "state", r.State)
+			xesOptional(&b, "name", r.Title)
+			xesOptional(&b, "parent", r.Parent)
+			xesNumber(&b, "caller", r.Caller)
+			xesText(&b, "root", r.Root)
+			if err := cfg.xesVariables(&b, line); err != nil {
+				return err
+			}
 			before = r.Case
 		}
 		b.WriteString("<event>\n")
@@ -76,15 +88,14 @@ func (cfg Config) xes(ctx context.Context, to *output) error {
 		xesText(&b, "lifecycle:transition", r.Transition)
 		fmt.Fprintf(&b, "<date key=\"time:timestamp\" value=\"%s\"/>\n", r.At)
 		xesText(&b, "concept:instance", r.Instance)
-		if r.Resource != "" {
-			xesText(&b, "org:resource", r.Resource)
-		}
+		xesOptional(&b, "org:resource", r.Resource)
+		xesOptional(&b, "bpmnElementName", r.Name)
 		xesText(&b, "bpmnElementType", r.Type)
 		b.WriteString("</event>\n")
 		_, err := to.WriteString(b.String())
 		return err
 	}}
-	if err := cfg.copy(ctx, eventsSQL, formats["ndjson"], rows); err != nil {
+	if err := cfg.copy(ctx, cfg.withVariables(eventsSQL), formats["ndjson"], rows); err != nil {
 		return err
 	}
 	if before != "" {
@@ -95,9 +106,31 @@ func (cfg Config) xes(ctx context.Context, to *output) error {
 }
 
 func xesText(to *strings.Builder, key, value string) {
-	fmt.Fprintf(to, `<string key="%s" value="`, key)
-	_ = xml.EscapeText(to, []byte(value)) // a Builder never fails
+	to.WriteString(`<string key="`)
+	_ = xml.EscapeText(to, []byte(key)) // a Builder never fails
+	to.WriteString(`" value="`)
+	_ = xml.EscapeText(to, []byte(value))
 	to.WriteString("\"/>\n")
+}
+
+func xesOptional(to *strings.Builder, key, value string) {
+	if value != "" {
+		xesText(to, key, value)
+	}
+}
+
+// xesVariables writes the chosen variables of a row, without those that its case lacks.
+func (cfg Config) xesVariables(to *strings.Builder, line []byte) error {
+	if len(cfg.Variables) == 0 {
+		return nil
+	}
+	var row map[string]any
+	err := json.Unmarshal(line, &row)
+	for _, name := range cfg.attributes() {
+		value, _ := row[name].(string)
+		xesOptional(to, strings.ReplaceAll(strings.TrimPrefix(name, "case:"), ":", "_"), value)
+	}
+	return err
 }
 
 func xesNumber(to *strings.Builder, key string, value *int64) {
