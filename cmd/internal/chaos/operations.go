@@ -71,8 +71,9 @@ func (c Config) does(name string) bool {
 	return slices.ContainsFunc(all, func(o operation) bool { return o.name == name })
 }
 
-// oneOperation is held by every operation: they follow each other, as an operator's do.
-const oneOperation = "operator"
+// oneOperation is held by every operation: they follow each other, as an operator's do. It
+// sorts before all other names, since an operation that holds it takes more of them.
+const oneOperation = "an operator"
 
 // asked are the operations of a run, ordered by the seed and spread over its middle.
 func asked(cfg Config, d *deployment.Deployment) (all []due) {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"sluice/cmd/internal/deployment"
 	"sluice/pkg/fatal"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,6 +35,17 @@ func TestOperations(t *testing.T) {
 		}
 		if len(orders) != 3 {
 			t.Errorf("three seeds have %d schedules", len(orders))
+		}
+	})
+	t.Run("none waits for the turn of operators while it holds what another one takes in its turn", func(t *testing.T) {
+		cfg := Config{NATS: 3, For: time.Hour}
+		d, err := deployment.New(cfg.deployment(t.TempDir(), cfg.posts().sources()))
+		fatal.If(t, err)
+		defer d.Close()
+		for _, f := range asked(cfg, d) {
+			if first := slices.Min(slices.Concat(f.Alone, serversAlone(d, deployment.NATS, deployment.Engine))); first != oneOperation || !f.Must {
+				t.Errorf("%s takes %s first, its error ends the run: %v", f.Name(), first, f.Must)
+			}
 		}
 	})
 	t.Run("one of a name that is none is refused", func(t *testing.T) {

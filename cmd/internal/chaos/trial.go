@@ -209,12 +209,13 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 	}()
 	breaking, heal := context.WithTimeout(ctx, s.cfg.For)
 	defer heal()
-	if err := breaks(breaking, s); err != nil {
+	failure := breaks(breaking, s)
+	close(s.healed)
+	if failure != nil {
 		enough()
 		<-failed
-		return Result{}, err
+		return Result{}, failure
 	}
-	close(s.healed)
 	defer time.AfterFunc(2*s.patience(), enough).Stop()
 	for _, p := range s.Processes {
 		s.start(p)
