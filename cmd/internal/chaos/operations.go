@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -132,7 +133,21 @@ func (s *site) window() []string { return []string{"--repeat-window", s.cfg.Repe
 
 // backup backs up while records flow, and resumes an interrupted backup.
 func backup(*rand.Rand, Config, *deployment.Deployment) Fault {
-	return command("backup", func(s *site) []string { return s.withTables("backup", "--to", filepath.Join(s.Dir, "backup")) })
+	return Fault{Kind: "backup", Inject: func(ctx context.Context, s *site) (func(), error) {
+		return nil, s.backup(ctx, filepath.Join(s.Dir, "backup"))
+	}}
+}
+
+// backup retries until it succeeds. One that cannot be resumed, as after a move of a source,
+// begins anew.
+func (s *site) backup(ctx context.Context, folder string) error {
+	return s.insist(ctx, "sluice backup", func(ctx context.Context) error {
+		_, err := s.Sluice(ctx, s.withTables("backup", "--to", folder, "--nats", s.NATSURL)...)
+		if err != nil && strings.Contains(err.Error(), "cannot be resumed") && strings.Contains(err.Error(), "delete it") {
+			err = errors.Join(err, os.RemoveAll(folder))
+		}
+		return err
+	})
 }
 
 // recount recomputes the counters of today, due or not.

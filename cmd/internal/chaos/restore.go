@@ -37,7 +37,7 @@ func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	wait := later(r, cfg)
 	return Fault{Kind: "restore", Alone: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		folder := filepath.Join(s.Dir, "restored")
-		if err := s.operate(ctx, s.withTables("backup", "--to", folder)...); err != nil {
+		if err := s.backup(ctx, folder); err != nil {
 			return nil, err
 		}
 		deployment.Sleep(ctx, wait)
