@@ -167,9 +167,9 @@ func (c *changes) begin(ctx context.Context, p flow.LaneState, reader Reader) er
 
 // apply applies arriving changes.
 func (c *changes) apply(ctx context.Context, p flow.LaneState, arrived <-chan flow.Entry) error {
-	idle := time.NewTicker(idleTick)
+	idle := time.NewTimer(idleTick)
 	defer idle.Stop()
-	for {
+	for ; ; idle.Reset(idleTick) { // a step looks at the checkpoint too
 		select {
 		case e := <-arrived:
 			batch, last := gather(e, arrived)

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,34 +104,49 @@ func (l *Leases) Run(ctx context.Context, work func(ctx context.Context, lane in
 	defer tick.Stop()
 	done := ctx.Done()
 	for {
+		known, news, due := r.known, false, false
 		select {
 		case entry := <-updates:
-			known, news := r.known, r.see(entry)
-			for range len(updates) { // Handle all received updates before balancing, to avoid trying for held lanes.
-				news = r.see(<-updates) || news
-			}
-			if r.known && !known {
-				r.renew(alive) // all instances are known: join them
-			}
-			if r.known && news {
-				r.balance(alive) // an instance started, stopped, or released a lane
-			}
+			news = r.see(entry)
 		case <-tick.C:
-			r.renew(alive)
-			r.balance(alive)
-			if r.isBlind() {
-				select {
-				case blind <- struct{}{}:
-				default: // already reopening
-				}
-			}
+			due = true
 		case e := <-r.ended:
 			r.end(alive, e)
 		case <-done:
-			done = nil
-			r.leaving = true
+		}
+		// All that is ready is handled in one order, updates before balancing, to avoid trying for held lanes.
+		if ctx.Err() != nil && !r.leaving {
+			done, r.leaving = nil, true
 			for _, lease := range r.held {
 				lease.cancel()
+			}
+		}
+		for more := true; more; {
+			select {
+			case e := <-r.ended:
+				r.end(alive, e)
+			default:
+				more = false
+			}
+		}
+		for range len(updates) {
+			news = r.see(<-updates) || news
+		}
+		select {
+		case <-tick.C:
+			due = true
+		default:
+		}
+		if due || r.known && !known {
+			r.renew(alive) // once all instances are known: join them
+		}
+		if due || r.known && news {
+			r.balance(alive) // an instance started, stopped, or released a lane
+		}
+		if due && r.isBlind() {
+			select {
+			case blind <- struct{}{}:
+			default: // already reopening
 			}
 		}
 		if r.leaving && len(r.held) == 0 {
@@ -264,7 +280,9 @@ func (r *holder) renew(ctx context.Context) {
 		}
 	}
 	// The least recently renewed comes first, so that none expires if time is short.
-	lanes := slices.SortedFunc(maps.Keys(r.held), func(a, b int) int { return r.held[a].renewed.Compare(r.held[b].renewed) })
+	lanes := slices.SortedFunc(maps.Keys(r.held), func(a, b int) int {
+		return cmp.Or(r.held[a].renewed.Compare(r.held[b].renewed), cmp.Compare(a, b))
+	})
 	for _, lane := range lanes {
 		held := r.held[lane]
 		if held.lost {

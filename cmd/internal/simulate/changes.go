@@ -30,13 +30,13 @@ type patch struct {
 
 // run patches until the history heals.
 func (p *patcher) run(ctx context.Context) {
-	for time.Since(p.began) < p.busy && ctx.Err() == nil {
+	for rest(ctx, p.random, time.Second); time.Since(p.began) < p.busy && ctx.Err() == nil; {
 		n := 0
 		p.write(func(*oracle.Notes) { p.patches = append(p.patches, patch{}); n = len(p.patches) - 1 })
 		for tries := 0; tries < 5 && ctx.Err() == nil && !p.patch(ctx, n); tries++ {
-			sleep(ctx, time.Duration(p.random.IntN(4000))*time.Millisecond)
+			rest(ctx, p.random, 4*time.Second)
 		}
-		sleep(ctx, time.Duration(p.random.IntN(20_000))*time.Millisecond)
+		rest(ctx, p.random, 20*time.Second)
 	}
 }
 

@@ -61,20 +61,20 @@ type request struct {
 
 // run posts until the history heals, and then the unacknowledged requests.
 func (c *poster) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	for rest(ctx, c.random, time.Second); ctx.Err() == nil; {
 		again := c.toResend()
 		for _, r := range again {
 			for !c.post(ctx, r.key, r.batch) && ctx.Err() == nil {
-				sleep(ctx, time.Second)
+				rest(ctx, c.random, time.Second)
 			}
 		}
 		switch {
 		case time.Now().Before(c.until):
 			c.round(ctx)
-			sleep(ctx, time.Duration(c.random.IntN(4000))*time.Millisecond)
+			rest(ctx, c.random, 4*time.Second)
 		case len(again) > 0:
 		case c.pending.Load() > 0:
-			sleep(ctx, time.Second)
+			rest(ctx, c.random, 2*time.Second)
 		default:
 			return
 		}
@@ -165,7 +165,7 @@ func (c *poster) round(ctx context.Context) {
 			}
 			return
 		}
-		pause := time.Duration(100+c.random.IntN(3000)) * time.Millisecond
+		pause := 100*time.Millisecond + time.Duration(c.random.Int64N(int64(3*time.Second)))
 		if c.style == bare && time.Since(begun)+pause > c.patience() {
 			c.saw("request given up")
 			return // a later repeat would be a new request
@@ -265,6 +265,7 @@ func (c *poster) record() posted {
 
 // post posts a request to one of the apis, and reports whether it was acknowledged.
 func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
+	rest(ctx, c.random, time.Millisecond) // requests that one message answered do not go on at one instant
 	texts := make([]string, len(batch))
 	for i, r := range batch {
 		texts[i] = r.text
@@ -313,6 +314,11 @@ type cutter struct{ *record.Request }
 
 func (c cutter) Cut(lanes int) ([]flow.Chunk, error) {
 	return c.Request.Cut(flow.DefaultChunkBytes, lanes, nil)
+}
+
+// rest sleeps for a random time, so that no two clients wake at one instant.
+func rest(ctx context.Context, random *rand.Rand, most time.Duration) {
+	sleep(ctx, time.Duration(random.Int64N(int64(most))))
 }
 
 // sleep waits, and reports false when ctx has ended.

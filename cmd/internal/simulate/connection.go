@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,6 +121,7 @@ func (c *connection) Names(ctx context.Context, subject string) ([]string, error
 				}
 			}
 		}
+		slices.Sort(names)
 		return names, nil
 	})
 }
@@ -212,7 +214,7 @@ type read struct {
 	behind, pending uint64   // where it began
 
 	number uint64
-	ahead  []broker.Message
+	ahead  []broker.Message // have arrived, and each is granted by itself
 
 	mu      sync.Mutex
 	stopped bool
@@ -259,6 +261,9 @@ func (r *read) Begun() (behind, pending uint64) { return r.behind, r.pending }
 
 // ready reports whether a message can be delivered.
 func (r *read) ready() bool {
+	if len(r.ahead) > 0 {
+		return true
+	}
 	l := r.server.streams[r.stream]
 	if l != r.of {
 		return true // to say so
@@ -275,8 +280,19 @@ func (r *read) ready() bool {
 	return false
 }
 
-// take delivers the available messages.
-func (r *read) take() (all []broker.Message, _ error) {
+// take delivers a message.
+func (r *read) take() (m broker.Message, err error) {
+	if len(r.ahead) == 0 {
+		if r.ahead, err = r.fetch(); err != nil {
+			return m, err
+		}
+	}
+	m, r.ahead = r.ahead[0], r.ahead[1:]
+	return m, nil
+}
+
+// fetch gets the available messages.
+func (r *read) fetch() (all []broker.Message, _ error) {
 	l := r.server.streams[r.stream]
 	if l != r.of {
 		return nil, jetstream.ErrConsumerDeleted
@@ -307,40 +323,29 @@ func (r *read) take() (all []broker.Message, _ error) {
 }
 
 func (r *read) Next(ctx context.Context) (broker.Message, error) {
-	for {
-		r.mu.Lock()
-		if r.stopped {
-			r.mu.Unlock()
-			return broker.Message{}, jetstream.ErrMsgIteratorClosed
-		}
-		if len(r.ahead) > 0 {
-			m := r.ahead[0]
-			r.ahead = r.ahead[1:]
-			r.mu.Unlock()
-			return m, nil
-		}
-		waits, cancel := context.WithCancel(ctx)
-		r.cancel[&cancel] = struct{}{}
+	waits, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.mu.Lock()
+	if r.stopped {
 		r.mu.Unlock()
-		value, err := r.do(waits, &call{
-			name: "next " + r.stream, kind: waiting, ready: r.ready,
-			apply: func() (any, error) { return r.take() },
-		})
-		r.mu.Lock()
-		delete(r.cancel, &cancel)
-		stopped := r.stopped
-		if err == nil {
-			r.ahead = append(r.ahead, value.([]broker.Message)...)
-		}
-		r.mu.Unlock()
-		cancel()
-		if err != nil {
-			if stopped {
-				err = jetstream.ErrMsgIteratorClosed
-			}
-			return broker.Message{}, err
-		}
+		return broker.Message{}, jetstream.ErrMsgIteratorClosed
 	}
+	r.cancel[&cancel] = struct{}{}
+	r.mu.Unlock()
+	value, err := r.do(waits, &call{
+		name: "next " + r.stream, kind: waiting, ready: r.ready, soon: func() bool { return len(r.ahead) > 0 },
+		apply: func() (any, error) { return r.take() },
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.cancel, &cancel)
+	switch {
+	case err == nil:
+		return value.(broker.Message), nil
+	case r.stopped:
+		err = jetstream.ErrMsgIteratorClosed
+	}
+	return broker.Message{}, err
 }
 
 func (r *read) Left(ctx context.Context) (pending, sent uint64, err error) {

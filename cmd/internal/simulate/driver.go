@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -79,11 +80,13 @@ func (f fate) String() string {
 type call struct {
 	process *process
 	name    string
-	number  int // of the calls of its process
+	caller  uint64 // its stack
+	number  int    // of the calls of its process
 	kind    kind
 	apply   func() (any, error)
 	refuse  func() error
 	ready   func() bool // for waiting
+	soon    func() bool // for waiting: its message has arrived
 	answer  chan outcome
 
 	met      bool // the driver has seen it
@@ -103,7 +106,7 @@ var errGone = errors.New("this process is dead")
 // do parks a call until the driver grants it, or ctx ends.
 func (p *process) do(ctx context.Context, c *call) (any, error) {
 	d := p.driver
-	c.process, c.answer = p, make(chan outcome, 1)
+	c.process, c.answer, c.caller = p, make(chan outcome, 1), caller()
 	d.mu.Lock()
 	if p.gone {
 		d.mu.Unlock()
@@ -185,7 +188,7 @@ func (d *driver) meet(now time.Time) {
 		return c.deserted && (c.kind != writing || !c.met || c.fate == silent)
 	})
 	slices.SortStableFunc(d.parked, func(a, b *call) int {
-		return cmp.Or(cmp.Compare(a.process.name, b.process.name), cmp.Compare(a.name, b.name), cmp.Compare(a.number, b.number))
+		return cmp.Or(cmp.Compare(a.process.name, b.process.name), cmp.Compare(a.name, b.name), cmp.Compare(a.caller, b.caller), cmp.Compare(a.number, b.number))
 	})
 	for _, c := range d.parked {
 		if !c.met {
@@ -196,12 +199,15 @@ func (d *driver) meet(now time.Time) {
 }
 
 func (d *driver) decide(c *call, now time.Time) (fate, time.Time) {
-	took := time.Duration(d.random.IntN(8000)) * time.Microsecond
+	if c.soon != nil && c.soon() {
+		return granted, now
+	}
+	took := time.Duration(d.random.IntN(8_000_000)) // in nanoseconds: no two calls return at one instant
 	if d.healed || c.process.sure {
 		return granted, now.Add(took)
 	}
 	if d.random.IntN(1000) < d.rates.slow {
-		took += time.Duration(d.random.IntN(6000)) * time.Millisecond
+		took += time.Duration(d.random.Int64N(int64(6 * time.Second)))
 	}
 	if c.kind == waiting {
 		return granted, now.Add(took)
@@ -219,7 +225,7 @@ func (d *driver) decide(c *call, now time.Time) (fate, time.Time) {
 				break
 			}
 			if of.fate == late {
-				took += time.Duration(d.random.IntN(60_000)) * time.Millisecond
+				took += time.Duration(d.random.Int64N(int64(time.Minute)))
 			}
 			return of.fate, now.Add(took)
 		}
@@ -347,9 +353,10 @@ type process struct {
 	connected bool
 	sure      bool                 // its calls have no faults
 	losses    map[*func()]struct{} // to be called when the connection is lost
-	random    *rand.Rand           // its random source; under its own lock
+	seed      uint64               // of its random source
 	randoms   sync.Mutex
-	skew      time.Duration // of its clock
+	drawn     map[uint64]uint64 // numbers, by caller; under randoms
+	skew      time.Duration     // of its clock
 	cancel    context.CancelFunc
 }
 
@@ -366,11 +373,34 @@ func (p *process) until(due time.Time) time.Time {
 // now is the process's clock.
 func (p *process) now() time.Time { return time.Now().Add(p.skew + p.days) }
 
-// uint64 is the process's random source.
+// uint64 is the process's random source. Each caller has numbers of its own, so that they do
+// not depend on the order in which the scheduler runs goroutines.
 func (p *process) uint64() uint64 {
+	by := caller()
 	p.randoms.Lock()
 	defer p.randoms.Unlock()
-	return p.random.Uint64()
+	p.drawn[by]++
+	return rand.NewPCG(p.seed^by, p.drawn[by]).Uint64()
+}
+
+// frames are the hashes of program counters' functions and lines.
+var frames sync.Map
+
+// caller identifies the stack that calls the caller of caller.
+func caller() uint64 {
+	var stack [32]uintptr
+	sum := fnv.New64a()
+	for _, pc := range stack[:runtime.Callers(3, stack[:])] {
+		name, known := frames.Load(pc)
+		if !known {
+			f := runtime.FuncForPC(pc)
+			_, line := f.FileLine(pc)
+			name = fmt.Appendf(nil, "%s:%d ", f.Name(), line)
+			frames.Store(pc, name)
+		}
+		_, _ = sum.Write(name.([]byte))
+	}
+	return sum.Sum64()
 }
 
 // kill ends a process: later calls have no effect, but calls in flight may arrive.
@@ -421,7 +451,7 @@ func ServeTables(settle func(), use func(Tables)) {
 
 func serve(settle func(), use func(*process)) {
 	d := &driver{random: rand.New(rand.NewPCG(1, 1)), began: time.Now(), settle: settle, healed: true, rare: map[string]int{}, wake: make(chan struct{}, 1)}
-	p := &process{driver: d, name: "test", connected: true, losses: map[*func()]struct{}{}, cancel: func() {}}
+	p := &process{driver: d, name: "test", connected: true, drawn: map[uint64]uint64{}, losses: map[*func()]struct{}{}, cancel: func() {}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

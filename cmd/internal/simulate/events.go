@@ -192,7 +192,7 @@ func (h *history) setFull(full bool) {
 // operate moves sources to other lanes and back. It ends when every source has lanes.
 func (h *history) operate(clients *sync.WaitGroup) {
 	moves := 1 + h.driver.random.IntN(2)
-	pause := time.Duration(5+h.driver.random.IntN(30)) * time.Second
+	pause := 5*time.Second + time.Duration(h.driver.random.Int64N(int64(30*time.Second)))
 	to := [][]int{{0}, {0, 1}}
 	clients.Add(1)
 	h.operator("operator", func(ctx context.Context, g *program) error {

@@ -26,10 +26,6 @@ type Options struct {
 
 	// Canary loses a row on purpose, to prove that the comparison finds it.
 	Canary bool
-
-	// Quiet has no changes of users: their applier and its checkpoint wake at the same
-	// instants, and the scheduler orders them.
-	Quiet bool
 }
 
 // Result of a history.
@@ -63,7 +59,6 @@ type history struct {
 	instances int
 	posters   []*poster
 	patching  []*patcher
-	quiet     bool         // no patchers
 	held      bool         // no ingester may start
 	pending   atomic.Int32 // set-backs in progress
 	uncounted bool         // counters may differ from rows: lane states were set back
@@ -148,7 +143,7 @@ func newHistory(o Options, settle func()) *history {
 	h.rates = rates{silent: scale, lost: scale, late: scale / 2, refused: scale, slow: 2 * scale}
 	h.server.skew, h.warehouse.skew = h.clock(), h.clock()
 	h.driver.healed = true // until everything is open
-	h.warehouse.canary, h.quiet = o.Canary, o.Quiet
+	h.warehouse.canary = o.Canary
 	return h
 }
 
@@ -190,9 +185,7 @@ func (h *history) clients(ctx context.Context) *sync.WaitGroup {
 		h.posters = append(h.posters, c)
 		all.Go(func() { c.run(ctx) })
 	}
-	if !h.quiet {
-		h.patchers(ctx, all.Go)
-	}
+	h.patchers(ctx, all.Go)
 	return &all
 }
 

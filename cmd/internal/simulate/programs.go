@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,7 @@ func (h *history) start(name string, run func(context.Context, *program) error) 
 	h.instances++
 	p := &process{
 		driver: h.driver, name: name + "-" + strconv.Itoa(h.instances), connected: true, losses: map[*func()]struct{}{},
-		random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 1)), skew: h.clock(),
+		seed: h.driver.random.Uint64(), drawn: map[uint64]uint64{}, skew: h.clock(),
 	}
 	g := &program{process: p, ended: make(chan struct{})}
 	g.ctx, p.cancel = context.WithCancel(context.Background())

@@ -280,7 +280,7 @@ func (s *setBack) reset(lanes ...int) {
 	slices.Sort(lanes)
 	s.operator("operator", func(ctx context.Context, g *program) error {
 		g.sure = true
-		if !sleep(ctx, time.Duration(g.uint64()%20_000)*time.Millisecond) {
+		if !sleep(ctx, time.Duration(g.uint64()%uint64(20*time.Second))) {
 			return nil
 		}
 		watch, stop := context.WithCancel(ctx)

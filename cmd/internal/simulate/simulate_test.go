@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -135,27 +136,24 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestMostSeedsRepeat: on one processor the same seed gives the same history, call for
-// call. The order of goroutines that are woken at one instant is the scheduler's, so that
-// some do not.
-func TestMostSeedsRepeat(t *testing.T) {
+// TestSeedsRepeat: on one processor the same seed gives the same history, call for call, but
+// for one in some dozens, where a select of the programs has two cases at one instant.
+func TestSeedsRepeat(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	seeds, others := number("REPEATS", 10), 0
 	for i := range seeds {
-		seed := uint64(1000 + i)
-		first, again := run(t, simulate.Options{Seed: seed, Trace: true, Quiet: true}), run(t, simulate.Options{Seed: seed, Trace: true, Quiet: true})
-		if first.Sum == again.Sum {
-			continue
-		}
-		for j := range min(len(first.Trace), len(again.Trace)) {
-			if first.Trace[j] != again.Trace[j] {
+		o := simulate.Options{Seed: uint64(number("FIRST", 1000) + i), Trace: true}
+		first, again := run(t, o).Trace, run(t, o).Trace
+		for j := range min(len(first), len(again)) {
+			if first[j] != again[j] {
 				others++
-				t.Logf("seed %d: call %d of %d is\n%s\n%s", seed, j, len(first.Trace), first.Trace[j], again.Trace[j])
+				from, to := max(0, j-12), min(j+5, len(first), len(again))
+				t.Logf("seed %d, at call %d:\n%s\nthen\n%s\nor\n%s", o.Seed, j, strings.Join(first[from:j], "\n"), strings.Join(first[j:to], "\n"), strings.Join(again[j:to], "\n"))
 				break
 			}
 		}
 	}
-	if others > seeds/2 {
+	if others > seeds/5 {
 		t.Errorf("%d of %d seeds went another way the second time", others, seeds)
 	}
 }
