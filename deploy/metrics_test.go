@@ -141,8 +141,8 @@ func expressions(t *testing.T) map[string]string {
 	return all
 }
 
-// dashboards are one to begin with and one for each part.
-var dashboards = []string{"sluice.json", "api.json", "lanes.json", "clickhouse.json", "processes.json"}
+// dashboards are one to begin with, one for each part, and one for process owners.
+var dashboards = []string{"sluice.json", "api.json", "lanes.json", "clickhouse.json", "processes.json", "work.json"}
 
 // TestGrafanaFindsTheDashboards: each has an identity and a name of its own.
 func TestGrafanaFindsTheDashboards(t *testing.T) {
