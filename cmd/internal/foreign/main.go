@@ -86,7 +86,7 @@ func (o options) clients() []client {
 			"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance",
 		}},
 	}
-	all = append(all, client{name: "analysts' tools, dbt", queue: "analysts", needs: python, own: o.start, command: []string{python, here + "analysts.py"}})
+	all = append(all, client{name: "analysts' tools, dbt, notebook", queue: "analysts", needs: python, own: o.start, command: []string{python, here + "analysts.py"}})
 	sender := loops{page: o.Clients, python: python}
 	all = append(all, client{name: "senders in four languages", queue: "senders", needs: python, run: sender.check})
 	newest := filepath.Join(o.Tools, "camunda-zeebe-"+camundas[len(camundas)-1]) // it has the client among its libraries

@@ -12,7 +12,10 @@ import urllib.request
 import clickhouse_connect
 import duckdb
 import ibis
+import nbclient
+import nbformat
 import pandas
+import pm4py
 import polars
 from sqlalchemy import create_engine, text
 
@@ -87,7 +90,7 @@ def dbt(*more):
     done = subprocess.run(["sh", "-euc", " ".join([command, *more])], cwd=root, capture_output=True, text=True,
                           env={**os.environ, "PATH": bin + ":" + os.environ["PATH"], "CLICKHOUSE_PORT": port, "DBT_TARGET_PATH": os.getcwd() + "/dbt", "DBT_LOG_PATH": os.getcwd() + "/dbt"})
     if done.returncode:
-        raise AssertionError(done.stdout[-1500:] + done.stderr[-500:])
+        raise AssertionError(re.split(r"Failure in|Error in|Encountered", done.stdout)[-1] + done.stderr)
 
 
 def built():
@@ -106,6 +109,49 @@ def built():
     equal(modeller.command("SELECT count() FROM models.instances"), len(started) + 1)
     equal({(p, e): ms for p, e, ms in modeller.query("SELECT process, element, median_ms FROM models.element_times WHERE median_ms IS NOT NULL").result_rows},
           truth(without=("PROCESS", "MULTI_INSTANCE_BODY")))
+
+
+def sluice(*command):
+    done = subprocess.run([os.environ["SLUICE"], *command], capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(done.stderr[-500:])
+
+
+def mined():
+    """pm4py reads the export: its cases have the variables, callers, and roots of the records"""
+    sluice("export", "--data", os.environ["DATA"], "--clickhouse-http", host + ":" + port, "--format", "xes", "--variable", "ck", "--variable", "loopCounter", "--out", "log.xes.gz")
+    log = pm4py.read_xes("log.xes.gz").groupby("case:processInstanceKey").first()
+    parent = {str(e[0]["key"]): str(e[0]["value"]["parentProcessInstanceKey"]) for e in events("PROCESS_INSTANCE") if e[0]["value"]["bpmnElementType"] == "PROCESS"}
+    last = [[r["value"] for r in v if r["intent"] != "MIGRATED"][-1] for v in events("VARIABLE")]  # MIGRATED has no value
+    of_instances = {(str(v["processInstanceKey"]), v["name"]): json.loads(v["value"]) for v in last if v["scopeKey"] == v["processInstanceKey"]}
+    assert len(log) > 200 and len(set(log["case:root"])) < len(log), log
+    for key, case in log.iterrows():
+        root = key
+        while parent.get(root, "-1") != "-1":
+            root = parent[root]
+        equal(case["case:root"], "local/" + root)
+        for name in ("ck", "loopCounter"):
+            got = case.get("case:variable." + name)
+            equal((key, name, str(got) if pandas.notna(got) else None), (key, name, str(of_instances[key, name]) if (key, name) in of_instances else None))
+
+
+def notebook():
+    """the notebook is valid, and answers what it shows"""
+    file = root + "/docs/notebooks/bottleneck.ipynb"
+    shown = nbformat.read(file, as_version=4)
+    nbformat.validate(shown)
+    load = re.search(r"bin/sluice (load .*)", shown.cells[0].source)[1]
+    sluice(*load.split(), "--url", os.environ["API"], "--token-file", os.environ["DATA"] + "/token")
+    ran = nbformat.from_dict(json.loads(json.dumps(shown).replace("port=8123", "port=" + port)))
+    nbclient.NotebookClient(ran, timeout=300).execute()
+    for was, now in zip(shown.cells, ran.cells):
+        if was.cell_type == "code":
+            answer = [nbformat.v4.new_output("execute_result", {"text/plain": o.data["text/plain"]}) for o in now.outputs]
+            if "UPDATE" in os.environ:
+                was.outputs = answer
+            equal([o.data["text/plain"] for o in was.outputs], [o.data["text/plain"] for o in answer])
+    if "UPDATE" in os.environ:
+        nbformat.write(shown, file)
 
 
 def refused():
@@ -130,4 +176,4 @@ def sqlalchemy():
 
 programs = [snippet(code) for kind, code in snippets if kind == "python"]
 equal(len(programs), 6)
-checks.run([built, refused, *programs, typed, sqlalchemy])
+checks.run([built, refused, *programs, typed, sqlalchemy, mined, notebook])
