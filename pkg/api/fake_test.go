@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/s2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/api"
@@ -23,6 +22,7 @@ import (
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
+	"sluice/pkg/record/recordtest"
 )
 
 // stream is a Stream in memory that keeps its contract: what is stored under an
@@ -108,24 +108,21 @@ func (s *stream) stored() []string {
 	return append([]string{}, s.records...)
 }
 
-func recordsOf(p flow.Chunk) []string {
-	plain := p.Body
-	if p.Encoding == flow.EncodingS2 {
-		var err error
-		if plain, err = s2.Decode(nil, p.Body); err != nil {
-			panic(err)
-		}
+// canonical are records whose members are sorted.
+func canonical(records []string) (all []string) {
+	for _, raw := range records {
+		all = append(all, recordtest.Canonical([]byte(raw)))
 	}
-	var raws []json.RawMessage
-	if err := json.Unmarshal(plain, &raws); err != nil {
+	return all
+}
+
+func recordsOf(p flow.Chunk) (list []string) {
+	err := record.Each(&flow.Message{Body: p.Body, Encoding: p.Encoding, Records: p.Records}, func(_ int, raw []byte) error {
+		list = append(list, string(raw))
+		return nil
+	})
+	if err != nil {
 		panic(err)
-	}
-	if len(raws) != p.Records {
-		panic("a chunk counts other records than it holds")
-	}
-	list := make([]string, len(raws))
-	for i, r := range raws {
-		list[i] = string(r)
 	}
 	return list
 }

@@ -37,7 +37,7 @@ func sampled(t *testing.T) (all []string) {
 }
 
 // TestPasswordsOfARealEngineAreStoredMasked: the value of a variable called password, and
-// members of variables of this name. Not another byte is changed.
+// members of variables of this name. Nothing else is changed.
 func TestPasswordsOfARealEngineAreStoredMasked(t *testing.T) {
 	all := sampled(t)
 	variable := regexp.MustCompile(`("name":"password","value":)"(?:[^"\\]|\\.)*"`)
@@ -51,7 +51,7 @@ func TestPasswordsOfARealEngineAreStoredMasked(t *testing.T) {
 	if variables != 270 || members < 200 {
 		t.Fatalf("%d variables and %d members are called password", variables, members)
 	}
-	slices.Sort(want)
+	want = sorted(canonical(want))
 	for door, post := range map[string]func(*door, []string){
 		"records": func(d *door, some []string) {
 			wantOK(t, d.post(strings.Join(some, "\n")+"\n", header("Content-Type", "application/x-ndjson")))
@@ -62,7 +62,7 @@ func TestPasswordsOfARealEngineAreStoredMasked(t *testing.T) {
 		for some := range slices.Chunk(all, 1000) {
 			post(d, some)
 		}
-		if diff := cmp.Diff(want, sorted(d.stream.stored())); diff != "" {
+		if diff := cmp.Diff(want, sorted(canonical(d.stream.stored()))); diff != "" {
 			t.Errorf("by %s (-want +stored):\n%.2000s", door, diff)
 		}
 	}

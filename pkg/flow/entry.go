@@ -40,7 +40,7 @@ type Message struct {
 	Hash        string    // of the body of the request, in hex; or empty
 	Identified  bool      // every record has an identity of its own
 	Body        []byte    // encoded as Encoding says; owned by the receiver
-	Encoding    string    // EncodingS2 or empty
+	Encoding    string    // EncodingColumns, EncodingS2 or empty
 	Records     int       // records the publisher counted; 0 when unknown
 	Received    time.Time // when the api received it
 	Subject     string    // subject of the token that posted it
@@ -70,6 +70,7 @@ const (
 const (
 	rowS2         = 1 << iota // the body is compressed with S2
 	rowIdentified             // every record has an identity of its own
+	rowColumns                // the body is columns, compressed with S2
 	rowFlags      = iota      // how many there are
 )
 
@@ -123,8 +124,11 @@ func callerOf(m *Message) entryCaller { return entryCaller{m.Subject, m.Source, 
 // Append copies a chunk even when the entry is full.
 func (e *EntryWriter) Append(m *Message) {
 	var flags byte
-	if m.Encoding == EncodingS2 {
+	switch m.Encoding {
+	case EncodingS2:
 		flags |= rowS2
+	case EncodingColumns:
+		flags |= rowColumns
 	}
 	if m.Identified {
 		flags |= rowIdentified

@@ -60,12 +60,11 @@ type Cutter interface {
 	Cut(lanes int) ([]Chunk, error)
 }
 
-// Chunk is a part of a request: a JSON array of records as sent, cut between records to
-// a maximum size.
+// Chunk is a part of a request: whole records, up to a maximum size.
 type Chunk struct {
-	Body     []byte // JSON array, encoded as Encoding says; not modified
-	Encoding string // EncodingS2, or empty for plain JSON
-	Records  int    // how many records the array holds
+	Body     []byte // encoded as Encoding says; not modified
+	Encoding string // EncodingColumns; EncodingS2 or empty for a JSON array, such as a replayed dead letter
+	Records  int    // how many it holds
 	Lane     int    // index in the list of its source's lanes
 }
 
@@ -74,8 +73,11 @@ type Chunks []Chunk
 
 func (c Chunks) Cut(int) ([]Chunk, error) { return c, nil }
 
-// EncodingS2 marks a body compressed as one S2 block.
+// EncodingS2 marks a JSON array compressed as one S2 block.
 const EncodingS2 = "s2"
+
+// EncodingColumns marks the columns of records, compressed as one S2 block (package record).
+const EncodingColumns = "columns"
 
 // Receipt is the stream's acknowledgement of a durable Submission.
 type Receipt struct {

@@ -119,7 +119,12 @@ func (e *Entry) Parse(table, body []byte) error {
 	for r.row = 0; r.err == nil && (r.at < len(table) || r.row == 0); r.row++ {
 		m := Message{Lane: e.Lane, Seq: e.Seq, Topic: e.Topic, Ordinal: r.row, Index: index}
 		flags := r.number("the flags", 1<<rowFlags-1)
-		if flags&rowS2 != 0 {
+		switch {
+		case flags&rowColumns != 0 && flags&rowS2 != 0:
+			r.fail("the body is both columns and JSON")
+		case flags&rowColumns != 0:
+			m.Encoding = EncodingColumns
+		case flags&rowS2 != 0:
 			m.Encoding = EncodingS2
 		}
 		m.Identified = flags&rowIdentified != 0

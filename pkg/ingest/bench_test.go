@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/s2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/benchtest"
@@ -51,10 +50,13 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 	size := 0
 	for _, body := range bodies {
 		size += len(body)
-		f.messages = append(f.messages, flow.Message{
-			Topic: "flow.0.record", Received: benchtest.Start, Records: perMessage,
-			Body: s2.Encode(nil, body), Encoding: flow.EncodingS2,
-		})
+		r := record.NewRequest()
+		fatal.If(b, r.Parse(body, record.FormAuto, record.Limits{}))
+		chunks, err := r.Cut(flow.DefaultChunkBytes, 1, nil)
+		fatal.If(b, err)
+		for _, c := range chunks {
+			f.messages = append(f.messages, flow.Message{Topic: "flow.0.record", Received: benchtest.Start, Records: c.Records, Body: c.Body, Encoding: c.Encoding})
+		}
 	}
 	for n := range 10_000 {
 		f.sources = append(f.sources, fmt.Sprint("engine-", n))
@@ -70,7 +72,7 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 
 	f.more <- 1 // the first block does not wait until it is full
 	<-f.stored
-	block := func() { f.more <- len(bodies); <-f.stored }
+	block := func() { f.more <- len(f.messages); <-f.stored }
 	for range 4 { // both blocks of the lane have grown
 		block()
 	}

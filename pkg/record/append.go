@@ -47,6 +47,9 @@ func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRe
 	r := &c.reader
 	c.bind()
 	defer func() { r.b = nil }() // it may be the message's
+	if m.Encoding == flow.EncodingColumns {
+		return c.join(m, skip)
+	}
 	if bad := r.open(m); bad != nil {
 		return bad
 	}
@@ -59,7 +62,7 @@ func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRe
 		if skip(r.index) {
 			bad = r.pass(m)
 		} else if bad = r.read(m); bad == nil {
-			c.row(m)
+			c.row(m.Index + m.Records - r.index)
 		} else if bad.Index >= 0 {
 			bad = aside(bad)
 		}
@@ -84,8 +87,8 @@ func (c *Columns) extend(rows, some int) {
 // mostRoom bounds the rows that extend adds at a time.
 const mostRoom = 1024
 
-// fill sets the values that all rows of a message share and truncates unused rows.
-func (c *Columns) fill(m *flow.Message) {
+// end truncates unused rows.
+func (c *Columns) end() {
 	rows := len(c.TS)
 	c.room = rows
 	for _, s := range c.symbols() {
@@ -97,7 +100,14 @@ func (c *Columns) fill(m *flow.Message) {
 	for _, t := range c.texts() {
 		t.fill(rows)
 	}
+}
+
+// fill ends the rows of a message, and sets what follows from the message.
+func (c *Columns) fill(m *flow.Message) {
+	c.end()
+	rows := len(c.TS)
 	if first := len(c.StreamSeq); first < rows {
+		c.places(m, first)
 		c.source = append(c.source[:0], m.Source...)
 		for row := first; row < rows; row++ {
 			c.Source.set(row, c.source)
@@ -109,11 +119,11 @@ func (c *Columns) fill(m *flow.Message) {
 	c.StreamSeq = fill(c.StreamSeq, rows, m.Seq)
 }
 
-// row adds the record just read. It cannot fail.
-func (c *Columns) row(m *flow.Message) {
+// row adds the record just read. It cannot fail. more is how many are expected from it on.
+func (c *Columns) row(more int) {
 	r, row := &c.reader, len(c.TS)
 	if row == c.room {
-		c.extend(row, m.Index+m.Records-r.index)
+		c.extend(row, more)
 	}
 	var left fieldSet // what no column takes, for extra
 	c.StreamIdx = append(c.StreamIdx, uint32(r.index))
@@ -133,7 +143,8 @@ func (c *Columns) row(m *flow.Message) {
 	inner := c.members(row, r.seen&valueFields, &left, kind != flow.ByPosition)
 	outer := c.members(row, r.seen&outerFields, &left, kind != flow.ByPosition)
 	c.extra(row, left)
-	c.identity(m, row, kind, follows, outer, inner)
+	c.identity(row, kind, follows, outer, inner)
+	c.form(row, left)
 }
 
 // members adds each field to its column. With content, it returns what they add to the

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/klauspost/compress/s2"
@@ -13,29 +14,33 @@ import (
 // readers: records often shrink to a tenth. A larger record is a chunk alone.
 const maxPlainBytes = 1 << 20
 
-// Cut appends the records to dst as chunks for a source with this many lanes: JSON arrays
-// of whole records, by lane and in order, compressed with S2 when that pays. A body is at
+// maxChunkRows bounds the rows of a chunk, whose columns take more memory than tiny records.
+const maxChunkRows = 16 << 10
+
+// Cut appends the records to dst as chunks for a source with this many lanes: the columns
+// of whole records, by lane and in order, compressed with S2. A body is at
 // most target bytes, unless it holds a single record. Equal requests yield equal chunks.
 // They belong to r and are valid until the next Cut, Parse, or Release. The error is a
 // *LimitError: a record does not fit even alone.
 func (r *Request) Cut(target, lanes int, dst []flow.Chunk) ([]flow.Chunk, error) {
 	r.used, r.lanes = 0, uint64(max(1, lanes))
-	list := r.byLane()
+	r.byLane()
 	guess := maxPlainBytes // estimated bytes of records per chunk
-	for len(list) > 0 {
+	for from := 0; from < len(r.records); {
+		list := r.records[from:]
 		to := r.upTo(list, guess)
-		chunk := r.chunk(list[:to])
+		chunk := r.chunk(from, from+to)
 		for len(chunk.Body) > target && to > 1 {
 			r.used--
 			guess = shrink(list[:to], len(chunk.Body), target)
 			to = min(to-1, r.upTo(list, guess))
-			chunk = r.chunk(list[:to])
+			chunk = r.chunk(from, from+to)
 		}
-		if len(chunk.Body) > flow.MaxChunkBytes {
+		if len(chunk.Body) > flow.MaxChunkBytes || len(r.joined) > maxMessageBytes {
 			return dst, &LimitError{Code: CodeRecordTooLarge, Index: int(list[0].index), Limit: flow.MaxChunkBytes, Detail: details[CodeRecordTooLarge] + ", even compressed"}
 		}
 		dst = append(dst, chunk)
-		list = list[to:]
+		from += to
 	}
 	return dst, nil
 }
@@ -53,15 +58,36 @@ func (s span) size() int { return int(s.end - s.start) }
 // laneOf is the index of a record's lane in the list of its source.
 func (r *Request) laneOf(p posted) int { return int(p.route % r.lanes) }
 
-// byLane is the records by lane.
-func (r *Request) byLane() []posted {
-	sorted := func(a, b posted) int { return r.laneOf(a) - r.laneOf(b) }
-	if r.lanes == 1 || slices.IsSortedFunc(r.records, sorted) { // an exporter's request is of one partition
-		return r.records
+// byLane sorts the records and their rows by lane.
+func (r *Request) byLane() {
+	sorted := func(a, b posted) int { return cmp.Or(r.laneOf(a)-r.laneOf(b), int(a.index)-int(b.index)) }
+	if slices.IsSortedFunc(r.records, sorted) { // an exporter's request is of one partition
+		return
 	}
-	r.sorted = append(r.sorted[:0], r.records...)
-	slices.SortStableFunc(r.sorted, sorted)
-	return r.sorted
+	order, before := make([]int, len(r.records)), slices.Clone(r.records)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return sorted(before[i], before[j]) })
+	for i, from := range order {
+		r.records[i] = before[from]
+	}
+	if !r.again {
+		r.columns.Arrange(order)
+	}
+}
+
+// remake makes the rows of records alone.
+func (r *Request) remake(records []posted) {
+	w := r.walker()
+	w.b = r.body
+	r.columns.Reset()
+	for _, one := range records {
+		w.until = 0
+		r.row(int(one.start), w.record(int(one.start), deepest))
+	}
+	w.masked = w.masked[:0]
+	r.columns.fill(new(flow.Message))
 }
 
 // route decides the lane of the record just read, from the record alone: it goes to
@@ -98,7 +124,7 @@ func LaneOf(raw []byte, lanes int) int {
 func (r *Request) upTo(list []posted, n int) int {
 	to, lane := 1, r.laneOf(list[0])
 	n -= list[0].size() + len("[]")
-	for ; to < len(list); to++ {
+	for ; to < min(len(list), maxChunkRows); to++ {
 		if n -= list[to].size() + len(","); n < 0 || r.laneOf(list[to]) != lane {
 			break
 		}
@@ -116,36 +142,22 @@ func shrink(list []posted, encoded, target int) int {
 	return int(int64(plain) * int64(target) / int64(encoded) * 15 / 16)
 }
 
-// chunk encodes records of one lane.
-func (r *Request) chunk(list []posted) flow.Chunk {
-	plain := r.join(list)
-	if room := s2.MaxEncodedLen(len(plain)); cap(r.encoded) < room {
+// chunk encodes the records from to to-1, of one lane.
+func (r *Request) chunk(from, to int) flow.Chunk {
+	if r.again {
+		r.remake(r.records[from:to])
+		r.joined = r.columns.encode(r.joined[:0], 0, to-from)
+	} else {
+		r.joined = r.columns.encode(r.joined[:0], from, to)
+	}
+	if room := s2.MaxEncodedLen(len(r.joined)); cap(r.encoded) < room {
 		r.encoded = make([]byte, room)
 	}
-	body, encoding := s2.Encode(r.encoded[:cap(r.encoded)], plain), flow.EncodingS2
-	if len(body) > len(plain)-len(plain)/8 {
-		body, encoding = plain, ""
-	}
+	body := s2.Encode(r.encoded[:cap(r.encoded)], r.joined)
 	if r.used == len(r.bodies) {
 		r.bodies = append(r.bodies, nil)
 	}
 	r.bodies[r.used] = append(r.bodies[r.used][:0], body...)
 	r.used++
-	return flow.Chunk{Body: r.bodies[r.used-1], Encoding: encoding, Records: len(list), Lane: r.laneOf(list[0])}
-}
-
-// join returns the array of the records: the body itself if it is equal.
-func (r *Request) join(list []posted) []byte {
-	if r.array && len(list) == len(r.records) && len(r.body) <= maxPlainBytes {
-		return r.body
-	}
-	b := append(r.joined[:0], '[')
-	for i, p := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, r.body[p.start:p.end]...)
-	}
-	r.joined = append(b, ']')
-	return r.joined
+	return flow.Chunk{Body: r.bodies[r.used-1], Encoding: flow.EncodingColumns, Records: to - from, Lane: r.laneOf(r.records[from])}
 }

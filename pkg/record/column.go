@@ -199,13 +199,15 @@ func (s *LowCardinality) reset() {
 		s.seed = maphash.MakeSeed()
 		s.slots = make([]uint32, slotsAtFirst)
 	}
-	clear(s.slots)
+	if s.Values.Rows() > 1 { // else no value was added: most columns of a small request
+		clear(s.slots)
+		clear(s.recent[:])
+	}
 	s.Values.truncate(0)
 	s.Values.append(nil)
 	s.Keys8, s.Keys16, s.Keys32 = s.Keys8[:0], s.Keys16[:0], s.Keys32[:0]
 	s.hashes = s.hashes[:0]
 	s.Width, s.last, s.text = 1, 0, nil
-	clear(s.recent[:])
 }
 
 func (s *LowCardinality) bytes() int {

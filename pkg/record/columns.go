@@ -11,13 +11,14 @@ import (
 // Not for concurrent use.
 //
 // Its tags define the columns: "column" is the name in flow.records, "member" the record
-// member that the column holds unchanged ("value." for members of value). All readers
-// and writers follow from them. docs/contributing.md adds one.
+// member that the column holds unchanged ("value." for members of value). All but those
+// from the message are in its body (body.go), and so is what has the tag "body". All
+// readers and writers follow from the tags. docs/contributing.md adds one.
 type Columns struct {
-	Source LowCardinality `column:"source"` // the engine of the records
+	Source LowCardinality `from:"message" column:"source"` // the engine of the records
 
 	// The deduplication key: identity.go.
-	Kind     []uint8      // flow.ByPosition, flow.ByContent or flow.ByPlace
+	Kind     []uint8      `body:"kind"`       // flow.ByPosition, flow.ByContent or flow.ByPlace
 	OwnID    StringColumn `column:"own_id"`   // the id; empty if derived from partition and position
 	Identity StringColumn `column:"identity"` // empty, a content hash, or a place
 
@@ -66,14 +67,21 @@ type Columns struct {
 	CustomHeaders LowCardinality `column:"custom_headers"` // JSON, {} when missing
 	Extra         StringColumn   `column:"extra"`          // JSON object of all other members, or empty
 
-	ReceivedAt  []int64  `column:"received_at" unit:"ms"` // since 1970
-	Lane        []uint16 `column:"lane"`
-	Incarnation []uint64 `column:"incarnation"` // of the lane
-	StreamSeq   []uint64 `column:"stream_seq"`
-	StreamIdx   []uint32 `column:"stream_idx"`
+	ReceivedAt  []int64  `from:"message" column:"received_at" unit:"ms"` // since 1970
+	Lane        []uint16 `from:"message" column:"lane"`
+	Incarnation []uint64 `from:"message" column:"incarnation"` // of the lane
+	StreamSeq   []uint64 `from:"message" column:"stream_seq"`
+	StreamIdx   []uint32 `from:"message" column:"stream_idx"`
+
+	// How a record is written again: rebuild.go. Empty in rows read for the warehouse.
+	Form  LowCardinality `body:"form"`  // the members it has
+	Whole StringColumn   `body:"whole"` // the record as posted, if its row does not tell it
 
 	reader reader // of the message being appended; kept for its memory
 	source []byte // of the message being appended
+
+	remap  []uint32     // keys of a dictionary being joined or written
+	hashes StringColumn // identities of rows among which some are known by their place
 
 	room  int      // rows allocated in symbols and numbers while a message is appended
 	bound *Columns // the columns found points into; another value means that they moved

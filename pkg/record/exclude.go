@@ -12,7 +12,7 @@ func (r *Request) ExcludedBy() []int { return r.excluded }
 
 // rule returns the first rule that the current record matches, counted from 1; 0 if none.
 func (p *parser) rule() uint16 {
-	w := &p.w
+	w := p.w
 	for i, e := range p.lim.Exclude {
 		if w.matches(e.ValueType, fieldValueType) && w.matches(e.Intent, fieldIntent) && w.matches(e.Process, fieldBpmnProcessID) &&
 			(e.Variable == "" || string(w.text(w.get(fieldValueType))) == "VARIABLE" && flow.Glob(e.Variable, w.variableName())) {
@@ -54,5 +54,4 @@ func (r *Request) leaveOut(rules int) {
 		}
 	}
 	r.records = slices.DeleteFunc(r.records, excluded)
-	r.array = false // the body holds more than the records
 }

@@ -93,6 +93,17 @@ var plain = [classes]uint16{
 
 const anyKind = 1<<(kindArray+1) - 1
 
+// exact lists, for each class, the kinds whose JSON follows from the column.
+var exact = [classes]uint16{
+	classText:        1<<kindString | 1<<kindEscaped,
+	classInteger:     1 << kindInt,
+	classTime:        1 << kindInt,
+	classObject:      1 << kindObject,
+	classAny:         anyKind &^ (1 << kindNull),
+	classLooseText:   1<<kindString | 1<<kindEscaped,
+	classLooseNumber: 1 << kindInt,
+}
+
 type member struct {
 	name  string
 	class class
@@ -167,6 +178,7 @@ type columnType struct {
 // Derived from named and the tags of Columns.
 var (
 	specs, columnTypes = describe()
+	bodyColumns        = inBody()
 
 	outerNames, outerFields = fieldsOf(false) // members of a record, by name and as a set
 	valueNames, valueFields = fieldsOf(true)  // members of its value, by name and as a set
@@ -218,6 +230,28 @@ func fieldsOf(value bool) (byName map[string]field, set uint64) {
 	return byName, set
 }
 
+// bodyColumn is a column of the bodies of messages; its number there is its place in
+// bodyColumns, from 1 on.
+type bodyColumn struct {
+	name  string
+	index int   // of the member of Columns
+	field field // that it holds unchanged; fieldUnknown: none
+}
+
+func inBody() (all []bodyColumn) {
+	of := reflect.TypeFor[Columns]()
+	for i := range of.NumField() {
+		tag, f := of.Field(i).Tag, fieldUnknown
+		if at := slices.IndexFunc(columnTypes, func(c columnType) bool { return c.index == i }); at >= 0 {
+			f = columnTypes[at].field
+		}
+		if name := tag.Get("column") + tag.Get("body"); name != "" && tag.Get("from") == "" {
+			all = append(all, bodyColumn{name, i, f})
+		}
+	}
+	return all
+}
+
 // Column is one of Columns.
 type Column struct {
 	Name string // in flow.records
@@ -240,7 +274,8 @@ type found struct {
 	texts   [maxColumns]*StringColumn
 	symbols [maxColumns]*LowCardinality
 	numbers [maxColumns]*NullInt64
-	sizes   [3]int // of these, used
+	sizes   [3]int          // of these, used
+	body    [maxColumns]any // in bodies: *LowCardinality, *StringColumn, *NullInt64, *[]int64 or *[]uint8
 
 	of [maxFields + 1]column // the columns of fields
 }
@@ -258,23 +293,26 @@ func (c *Columns) bind() {
 		return
 	}
 	c.bound, c.found = c, found{}
-	to := &c.found
-	for i, one := range c.All() {
-		switch data := one.Data.(type) {
+	to, of := &c.found, reflect.ValueOf(c).Elem()
+	for i, one := range bodyColumns {
+		to.body[i] = of.Field(one.index).Addr().Interface()
+		switch data := to.body[i].(type) {
 		case *StringColumn:
 			to.texts[to.sizes[0]] = data
 			to.sizes[0]++
-			to.of[columnTypes[i].field] = column{text: data}
+			to.of[one.field] = column{text: data}
 		case *LowCardinality:
 			to.symbols[to.sizes[1]] = data
 			to.sizes[1]++
-			to.of[columnTypes[i].field] = column{symbol: data}
+			to.of[one.field] = column{symbol: data}
 		case *NullInt64:
 			to.numbers[to.sizes[2]] = data
 			to.sizes[2]++
-			to.of[columnTypes[i].field] = column{number: data}
+			to.of[one.field] = column{number: data}
 		}
 	}
+	to.symbols[to.sizes[1]] = &c.Source
+	to.sizes[1]++
 	to.of[fieldUnknown] = column{}
 }
 

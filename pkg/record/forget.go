@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/klauspost/compress/s2"
-
 	"sluice/pkg/flow"
 )
 
@@ -86,10 +84,15 @@ func (f Forgets) Names(m *flow.Message, index int, raw []byte) bool {
 	if !some || at > of.last {
 		return false
 	}
-	if index < 0 && m.Encoding == flow.EncodingS2 {
-		if n, err := s2.DecodedLen(raw); err == nil && n <= maxMessageBytes {
-			if plain, err := s2.Decode(nil, raw); err == nil {
-				raw = plain
+	if index < 0 && m.Encoding != "" {
+		if plain, ok := new(reader).decompress(raw); ok {
+			raw = plain
+		}
+	}
+	if index < 0 && m.Encoding == flow.EncodingColumns { // keys are text without ends
+		for key, before := range of.before {
+			if at <= before && bytes.Contains(raw, []byte(key)) {
+				return true
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/klauspost/compress/s2"
 
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
@@ -155,6 +155,15 @@ func FuzzMask(f *testing.F) {
 		for i := range r.Len() {
 			if got, want := string(r.Record(i)), maskedSlowly(t, plain.Record(i)); got != want {
 				t.Fatalf("record %d of %q is\n%q, want\n%q", i, body, got, want)
+			}
+		}
+		i := 0
+		for _, p := range chunks(t, r, 1<<20) {
+			for _, got := range records(t, p) {
+				if want := string(r.Record(i)); !same(got, want) {
+					t.Fatalf("record %d of the chunks of %q is\n%q, want\n%q", i, body, got, want)
+				}
+				i++
 			}
 		}
 	})
@@ -344,19 +353,81 @@ func compareParts(t *testing.T, r *record.Request, want []json.RawMessage) {
 		fatal.If(t, err)
 		var got []json.RawMessage
 		for _, p := range chunks {
-			for i := range p.Records {
-				raw, err := record.Raw(&flow.Message{Body: p.Body, Encoding: p.Encoding}, i)
-				fatal.If(t, err)
-				got = append(got, raw)
+			for _, raw := range records(t, p) {
+				got = append(got, json.RawMessage(raw))
 			}
 			if len(p.Body) > target && p.Records > 1 {
 				t.Fatalf("a part of %d records has %d bytes, target %d", p.Records, len(p.Body), target)
 			}
 		}
-		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-			t.Fatalf("target %d (-want +got):\n%s", target, diff)
+		if !slices.EqualFunc(want, got, func(a, b json.RawMessage) bool { return same(string(a), string(b)) }) {
+			t.Fatalf("target %d: got\n%s, want\n%s", target, got, want)
+		}
+		compareJoined(t, chunks, want)
+	}
+}
+
+// compareJoined compares the rows of chunks, joined to one another, with those of the records
+// themselves.
+func compareJoined(t *testing.T, chunks []flow.Chunk, want []json.RawMessage) {
+	t.Helper()
+	var got, direct record.Columns
+	for _, p := range chunks {
+		m := message("")
+		m.Index, m.Body, m.Encoding, m.Records = got.Rows(), p.Body, p.Encoding, p.Records
+		appended(t, &got, m)
+	}
+	for i, raw := range want {
+		m := message("[" + string(raw) + "]")
+		m.Index = i
+		appended(t, &direct, m)
+	}
+	if diff := cmp.Diff(rows(&direct), rows(&got)); diff != "" {
+		t.Fatalf("(-of the records +joined):\n%s", diff)
+	}
+}
+
+// FuzzBody reads whatever as the columns of a message.
+func FuzzBody(f *testing.F) {
+	for _, body := range append(oddBodies, string(bytes.Join(recordtest.Samples(), nil))) {
+		r := record.NewRequest()
+		if r.Parse([]byte(body), record.FormAuto, record.Limits{}) == nil {
+			chunks, err := r.Cut(1<<20, 1, nil)
+			fatal.If(f, err)
+			for _, p := range chunks {
+				plain, err := s2.Decode(nil, p.Body)
+				fatal.If(f, err)
+				f.Add(plain)
+				for _, at := range []int{0, 1, len(plain) / 2, len(plain) - 1} {
+					changed := bytes.Clone(plain)
+					changed[at] ^= 1
+					f.Add(changed)
+					f.Add(plain[:at])
+				}
+			}
 		}
 	}
+	before := message(`[{"id":"a","intent":"CREATED"},{"key":7}]`)
+	f.Fuzz(func(t *testing.T, plain []byte) {
+		m := message("")
+		m.Body, m.Encoding = s2.Encode(nil, plain), flow.EncodingColumns
+		var c, alone record.Columns
+		appended(t, &c, before)
+		appended(t, &alone, before)
+		if err := c.Append(m); err != nil {
+			if diff := cmp.Diff(rows(&alone), rows(&c)); diff != "" {
+				t.Fatalf("what was left behind by %v (-want +got):\n%s", err, diff)
+			}
+			return
+		}
+		n := alone.Rows()
+		err := record.Each(m, func(int, []byte) error { n++; return nil })
+		if err == nil && n != c.Rows() {
+			t.Fatalf("%d records of %d rows", n, c.Rows())
+		}
+		c.Drop([]flow.Run{{From: 0, To: c.Rows() / 2}})
+		rows(&c)
+	})
 }
 
 // FuzzColumns compares the columns of whatever message with those that a slow

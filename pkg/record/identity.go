@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"math/bits"
+	"slices"
 	"strconv"
 
 	"github.com/zeebo/xxh3"
@@ -38,9 +39,10 @@ func (w *walker) positioned() bool {
 	return v.kind > kindNull && plausible(ms)
 }
 
-// identity adds the deduplication key of the current record, after the rest of its row.
+// identity adds the deduplication key of the current record, after the rest of its row,
+// unless it is its place: places.
 // outer and inner are what its fields add to the content hash.
-func (c *Columns) identity(m *flow.Message, row int, kind uint8, follows bool, outer, inner xxh3.Uint128) {
+func (c *Columns) identity(row int, kind uint8, follows bool, outer, inner xxh3.Uint128) {
 	r := &c.reader
 	c.Kind = append(c.Kind, kind)
 	r.expect(kind)
@@ -49,7 +51,6 @@ func (c *Columns) identity(m *flow.Message, row int, kind uint8, follows bool, o
 		sum := r.content(outer, inner).Bytes()
 		c.Identity.set(row, sum[len(sum)-flow.ContentBytes:])
 	case flow.ByPlace:
-		c.place(m, row)
 		start := len(c.OwnID.Buf)
 		c.OwnID.Buf = r.contentID(c.OwnID.Buf, r.content(outer, inner))
 		c.OwnID.close(row, start)
@@ -66,19 +67,33 @@ func appendPlace(dst []byte, partition, position int64) []byte {
 	return strconv.AppendInt(append(dst, '-'), position, 10)
 }
 
-// place adds the identity of a record that has only its place in a lane; a replayed dead
-// letter keeps its original place.
-func (c *Columns) place(m *flow.Message, row int) {
-	start := len(c.Identity.Buf)
-	if origin := flow.ReplayOf(m.ID); origin != "" {
-		c.Identity.Buf = append(c.Identity.Buf, origin...)
-		if flow.IsWhole(origin) {
-			c.Identity.Buf = strconv.AppendInt(append(c.Identity.Buf, '.'), int64(c.reader.index-m.Index), 10)
-		}
-	} else {
-		c.Identity.Buf = appendOrigin(c.Identity.Buf, m.Lane, m.Incarnation, m.Seq, c.reader.index)
+// places adds the identities, from a row on, of records that have only their place in a
+// lane; a replayed dead letter keeps its original place.
+func (c *Columns) places(m *flow.Message, first int) {
+	if !slices.Contains(c.Kind[first:], flow.ByPlace) {
+		return
 	}
-	c.Identity.close(row, start)
+	hashes, start := &c.hashes, c.Identity.start(first)
+	hashes.Buf, hashes.Ends = append(hashes.Buf[:0], c.Identity.Buf[start:]...), hashes.Ends[:0]
+	for _, end := range c.Identity.Ends[first:] {
+		hashes.Ends = append(hashes.Ends, end-start)
+	}
+	c.Identity.truncate(first)
+	origin := flow.ReplayOf(m.ID)
+	for row := first; row < len(c.Kind); row++ {
+		id := &c.Identity.Buf
+		switch index := int(c.StreamIdx[row]); {
+		case c.Kind[row] != flow.ByPlace:
+			*id = append(*id, hashes.Value(row-first)...)
+		case origin == "":
+			*id = appendOrigin(*id, m.Lane, m.Incarnation, m.Seq, index)
+		default:
+			if *id = append(*id, origin...); flow.IsWhole(origin) {
+				*id = strconv.AppendInt(append(*id, '.'), int64(index-m.Index), 10)
+			}
+		}
+		c.Identity.Ends = append(c.Identity.Ends, uint32(len(*id)))
+	}
 }
 
 func appendOrigin(b []byte, lane int, incarnation, seq uint64, index int) []byte {
@@ -209,6 +224,9 @@ func (w *walker) hashMember(name uint64, i, depth int) (sum xxh3.Uint128, end in
 		}
 	}
 	if end, k = w.skip(i, depth); end >= 0 {
+		if k == kindEscaped && w.mask != nil {
+			w.lookInto(i, end)
+		}
 		sum = w.hashScalar(name, value{uint32(i), uint32(end), k})
 	}
 	return sum, end, k

@@ -283,7 +283,8 @@ func growth(secrets []secret) (n int) {
 // hide replaces the secrets, in place where the replacements fit, which is usual.
 func (r *Request) hide() {
 	cuts, read, written, room := r.cuts[:0], 0, 0, true
-	for _, m := range arranged(r.w.masked) {
+	w := r.walker()
+	for _, m := range arranged(w.masked) {
 		written += int(m.start) - read + len(stars[m.level])
 		read = int(m.end)
 		room = room && written <= read // always: no unread byte is overwritten
@@ -300,7 +301,7 @@ func (r *Request) hide() {
 		read = int(c.end)
 	}
 	written += copy(to[written:], r.body[read:])
-	r.body, r.w.b, r.cuts = to[:written], to[:written], cuts
+	r.body, w.b, r.cuts = to[:written], to[:written], cuts
 
 	var moved int32
 	at := func(i uint32) uint32 { // where i is now

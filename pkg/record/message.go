@@ -24,22 +24,30 @@ type reader struct {
 func (r *reader) open(m *flow.Message) *BadRecordError {
 	r.b, r.index, r.end, r.hashes = m.Body, m.Index-1, -1, true
 	if m.Encoding != "" {
-		n, err := s2.DecodedLen(m.Body)
-		if m.Encoding != flow.EncodingS2 || err != nil || n > maxMessageBytes {
+		plain, ok := r.decompress(m.Body)
+		if !ok || m.Encoding != flow.EncodingS2 {
 			return bad(-1, CodeBadEncoding, m.Body)
 		}
-		if cap(r.plain) < n {
-			r.plain = make([]byte, n)
-		}
-		if r.b, err = s2.Decode(r.plain[:n], m.Body); err != nil {
-			return bad(-1, CodeBadEncoding, m.Body)
-		}
+		r.b = plain
 	}
 	if i := r.space(0); i < len(r.b) && r.b[i] == '[' {
 		r.end = i + 1
 		return nil
 	}
 	return bad(-1, CodeNotAnArray, m.Body)
+}
+
+// decompress decodes an S2 block; plain is valid until the next call.
+func (r *reader) decompress(body []byte) (plain []byte, ok bool) {
+	n, err := s2.DecodedLen(body)
+	if err != nil || n > maxMessageBytes {
+		return nil, false
+	}
+	if cap(r.plain) < n {
+		r.plain = make([]byte, n)
+	}
+	plain, err = s2.Decode(r.plain[:n], body)
+	return plain, err == nil
 }
 
 // advance moves to the next record; false at the end of the message.
@@ -109,10 +117,13 @@ func bad(index int, code string, raw []byte) *BadRecordError {
 	return &BadRecordError{Index: index, Code: code, Reason: details[code], Raw: bytes.Clone(raw)}
 }
 
-// Each calls f with every record of a message as posted, and its index in the entry, in
-// order, until f fails. raw is valid until f returns. A message that is not a JSON array
-// is a *BadRecordError.
+// Each calls f with every record of a message, member for member as posted, and its index
+// in the entry, in order, until f fails. raw is valid until f returns. A corrupt message is
+// a *BadRecordError.
 func Each(m *flow.Message, f func(index int, raw []byte) error) error {
+	if m.Encoding == flow.EncodingColumns {
+		return eachRow(m, f)
+	}
 	var r reader
 	if broken := r.open(m); broken != nil {
 		return broken

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+
+	"sluice/pkg/flow"
 )
 
 // parser is the state of Parse.
 type parser struct {
 	*Request
+	w     *walker // of the columns
 	lim   Limits
 	shape shape
 }
@@ -23,7 +26,7 @@ const (
 )
 
 func (p *parser) parse(form Form) error {
-	w := &p.w
+	w := p.w
 	i := w.space(0)
 	switch {
 	case i == len(w.b) && form == FormNDJSON && bytes.IndexByte(w.b, '\n') >= 0:
@@ -32,7 +35,6 @@ func (p *parser) parse(form Form) error {
 		w.fail(CodeEmptyBody, i)
 		return p.refusal()
 	case form == FormAuto && w.b[i] == '[':
-		p.array = true
 		if i = p.elements(i); i >= 0 {
 			if i = w.space(i); i < len(w.b) {
 				i = w.fail(CodeInvalidJSON, i)
@@ -52,7 +54,7 @@ func (p *parser) parse(form Form) error {
 
 // documents reads concatenated objects up to the end of the body.
 func (p *parser) documents(i int, form Form) int {
-	w := &p.w
+	w := p.w
 	for n := 1; ; n++ {
 		at, wrapped := i, false
 		if i, wrapped = p.document(at); i < 0 {
@@ -78,7 +80,7 @@ func (p *parser) documents(i int, form Form) int {
 
 // document reads one record, or one object that wraps records.
 func (p *parser) document(at int) (end int, wrapped bool) {
-	w := &p.w
+	w := p.w
 	if w.b[at] != '{' {
 		return p.element(at), false
 	}
@@ -125,7 +127,7 @@ func (p *parser) elements(i int) int {
 
 // element reads one value , which should be a record.
 func (p *parser) element(at int) (end int) {
-	w := &p.w
+	w := p.w
 	switch {
 	case len(p.records) == p.lim.Records:
 		return w.fail(CodeTooManyRecords, at)
@@ -143,7 +145,7 @@ func (p *parser) add(at, end int) int {
 	if end < 0 {
 		return -1
 	}
-	w := &p.w
+	w := p.w
 	if p.lim.Shaped && w.seen&known == 0 {
 		p.problem(fieldValueType, CodeMissing)
 	}
@@ -168,7 +170,31 @@ func (p *parser) add(at, end int) int {
 		p.problem(fieldTimestamp, CodeTooManyMonths)
 	}
 	p.unknown += len(w.outer) + len(w.inner)
-	return p.keep(at, end, posted{route: w.route()})
+	route := w.route()
+	if p.again = p.again || p.total > 0 || len(w.masked) > 0 || p.isWide(); !p.again {
+		p.row(at, end)
+	}
+	return p.keep(at, end, posted{route: route})
+}
+
+// row adds the row of the record just read.
+func (r *Request) row(at, end int) {
+	w := r.walker()
+	r.columns.reader.start, r.columns.reader.end = at, end
+	mask := w.mask
+	w.mask = nil                     // a hash may read the record again
+	r.columns.row(len(r.columns.TS)) // more than one only after the first: many requests have one
+	w.mask = mask
+}
+
+// isWide tells whether the rows would take far more memory than the body.
+func (p *parser) isWide() bool { return len(p.columns.TS)*512 > 4*len(p.body)+1<<20 }
+
+// use selects the mask. Masked names must not be cached.
+func (p *parser) use(mask *Mask) {
+	if p.w.mask != mask {
+		p.w.mask, p.w.names, p.w.valueNames = mask, names{}, names{}
+	}
 }
 
 // known are the members that make an object a record. Other JSON, such as requests to or
@@ -205,32 +231,31 @@ func (r *Request) ParseEach(body []byte, spans []Span, lim Limits) ([]Refused, e
 	if len(body) > math.MaxInt32 {
 		return nil, &LimitError{Code: CodeBodyTooLarge, Limit: math.MaxInt32, Detail: details[CodeBodyTooLarge]}
 	}
-	p := parser{Request: r, lim: lim.withDefaults(), shape: shapeSole}
+	p := parser{Request: r, w: r.walker(), lim: lim.withDefaults(), shape: shapeSole}
 	p.lim.Records = math.MaxInt
-	if r.w.mask != p.lim.Mask { // masked names must not be cached
-		r.w.mask, r.w.names, r.w.valueNames = p.lim.Mask, names{}, names{}
-	}
+	p.use(p.lim.Mask)
 	var refused []Refused
 	for i, span := range spans {
 		if problem, ok := p.each(span); !ok {
 			refused = append(refused, Refused{Index: i, Problem: problem})
 		}
 	}
-	r.w.b = body
+	p.w.b = body
 	for i := range refused { // before hide shifts them
 		span := spans[refused[i].Index]
 		refused[i].Raw = masked(body[span.Start:span.End], p.lim)
 	}
-	if len(r.w.masked) > 0 {
+	if len(p.w.masked) > 0 {
 		r.hide()
 	}
 	r.leaveOut(len(lim.Exclude))
+	r.columns.fill(new(flow.Message))
 	return refused, nil
 }
 
 // each checks the record of a span. A refused one leaves the state unchanged.
 func (p *parser) each(span Span) (Problem, bool) {
-	r, w := p.Request, &p.w
+	r, w := p.Request, p.w
 	n, noID, byPlace, badTime, unknown, hidden := len(r.records), r.noID, r.byPlace, r.badTime, r.unknown, len(w.masked)
 	months := len(r.months)
 	w.b = r.body[:span.End]
@@ -260,6 +285,7 @@ func (p *parser) each(span Span) (Problem, bool) {
 	default:
 		return told, true
 	}
+	r.again = true
 	r.records, r.noID, r.byPlace, r.badTime, r.unknown = r.records[:n], noID, byPlace, badTime, unknown
 	w.masked = w.masked[:hidden]
 	r.months, r.from, r.to = r.months[:months], 0, 0
@@ -271,7 +297,7 @@ func (p *parser) each(span Span) (Problem, bool) {
 // JSON. An unterminated secret is cut off.
 func masked(raw []byte, lim Limits) []byte {
 	alone := Request{body: bytes.Clone(raw)}
-	w := &alone.w
+	w := alone.walker()
 	w.b, w.mask = alone.body, lim.Mask
 	for i := w.space(0); i >= 0 && i < len(raw); {
 		if raw[i] == '{' {

@@ -27,10 +27,10 @@ const (
 // NewRequest and Release.
 type Request struct {
 	body     []byte
-	records  []posted // in the order of the body
-	sorted   []posted // the same by lane, for Cut
+	records  []posted // in the order of the body, or of lanes after Cut
+	columns  Columns  // a row for each, or, again, for each of a chunk
+	again    bool     // Cut makes the rows: records were refused, secrets masked, or rows are too many
 	lanes    uint64   // that Cut cuts for
-	array    bool     // body is one JSON array
 	noID     int      // records without an id
 	byPlace  int      // records without a deduplication key of their own
 	badTime  int      // records with a missing or implausible timestamp
@@ -40,12 +40,11 @@ type Request struct {
 	from     int64    // the month of the last timestamp begins, ms since 1970,
 	to       int64    // and ends before this
 
-	w        walker
 	cuts     []cut     // the values that were masked
 	problems []problem // the first maxProblems
 	total    int       // number of problems, unlisted ones included
 
-	joined  []byte   // the array of records being built
+	joined  []byte   // the columns of a chunk
 	encoded []byte   // the same compressed, in a worst-case buffer
 	bodies  [][]byte // of chunks; the first used of them are the caller's until Release
 	used    int
@@ -63,22 +62,26 @@ func NewRequest() *Request { return requests.Get().(*Request) }
 // them any more.
 func (r *Request) Release() {
 	r.reset(nil)
-	if cap(r.encoded) > 2*maxPlainBytes { // do not keep the buffer of one huge record
-		r.joined, r.encoded, r.bodies = nil, nil, nil
-		r.w.within, r.w.open = nil, nil
+	if cap(r.encoded) > 2*maxPlainBytes || r.columns.Held() > 4*maxPlainBytes { // do not keep the memory of a huge request
+		*r = Request{}
 	}
 	requests.Put(r)
 }
 
 func (r *Request) reset(body []byte) {
-	r.body, r.w.b = body, body
+	w := r.walker()
+	r.body, w.b, w.hashes = body, body, true
 	r.records, r.problems = r.records[:0], r.problems[:0]
-	r.w.masked, r.w.until, r.cuts = r.w.masked[:0], 0, r.cuts[:0]
-	r.array = false
+	w.masked, w.until, r.cuts = w.masked[:0], 0, r.cuts[:0]
+	r.columns.Reset()
+	r.columns.bind()
+	r.again = false
 	r.noID, r.byPlace, r.badTime, r.unknown, r.total, r.used = 0, 0, 0, 0, 0, 0
 	r.months, r.from, r.to = r.months[:0], 0, 0
 	r.excluded = nil
 }
+
+func (r *Request) walker() *walker { return &r.columns.reader.walker }
 
 func (r *Request) Len() int { return len(r.records) }
 
@@ -109,14 +112,12 @@ func (r *Request) Parse(body []byte, form Form, lim Limits) error {
 	if len(body) > math.MaxInt32 {
 		return &LimitError{Code: CodeBodyTooLarge, Limit: math.MaxInt32, Detail: details[CodeBodyTooLarge]}
 	}
-	p := parser{Request: r, lim: lim.withDefaults()}
-	if r.w.mask != p.lim.Mask { // masked names must not be cached
-		r.w.mask, r.w.names, r.w.valueNames = p.lim.Mask, names{}, names{}
-	}
+	p := parser{Request: r, w: r.walker(), lim: lim.withDefaults()}
+	p.use(p.lim.Mask)
 	if err := p.parse(form); err != nil {
 		return err
 	}
-	if len(r.w.masked) > 0 {
+	if len(p.w.masked) > 0 {
 		r.hide()
 		for i, one := range r.records {
 			if one.size() > p.lim.RecordBytes { // short secrets became longer
@@ -125,6 +126,7 @@ func (r *Request) Parse(body []byte, form Form, lim Limits) error {
 		}
 	}
 	r.leaveOut(len(lim.Exclude))
+	r.columns.fill(new(flow.Message))
 	return nil
 }
 

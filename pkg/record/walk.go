@@ -13,6 +13,8 @@ type walker struct {
 	scanner
 	seen     uint64           // the fields present in values
 	mistyped uint64           // those of them that need conversion
+	odd      uint64           // those of them of another kind than their column has
+	uneven   bool             // a number is not written as its column would be: -0
 	values   [maxFields]value // valid for fields in seen
 	twice    uint64           // not 0 if a field is repeated
 	outer    []span           // members of the record that are not fields, with their names
@@ -25,7 +27,7 @@ type walker struct {
 	// Hashes of members that are not fields, and of arrays and objects, computed while
 	// they are read, since a second reading costs more. Records with a position do not
 	// need them, so hashing stops after a partition was seen.
-	hashes             bool // enabled; the api needs none
+	hashes             bool // enabled
 	late               bool // records have the position at their end, judged by the last one
 	hashing            bool // nothing was left out so far
 	hashed             bool // something was left out
@@ -53,8 +55,12 @@ func (w *walker) set(f field, v value) {
 	w.twice |= w.seen & bit
 	w.seen |= bit
 	w.mistyped &^= bit
-	if plain[specs[f].class]>>v.kind&1 == 0 {
-		w.mistyped |= bit
+	w.odd &^= bit
+	if class := specs[f].class; exact[class]>>v.kind&1 == 0 {
+		w.odd |= bit
+		if plain[class]>>v.kind&1 == 0 {
+			w.mistyped |= bit
+		}
 	}
 }
 
@@ -73,7 +79,7 @@ func (w *walker) members(i, depth int) int {
 		return w.fail(CodeTooDeep, i)
 	}
 	w.outer = w.outer[:0]
-	w.seen, w.mistyped, w.twice = 0, 0, 0
+	w.seen, w.mistyped, w.odd, w.twice, w.uneven = 0, 0, 0, 0, false
 	w.outerSum = xxh3.Uint128{}
 	w.hashing, w.hashed = w.hashes && !w.late, false
 	w.forgetValue()
@@ -212,6 +218,7 @@ func (w *walker) hash(sum *xxh3.Uint128, f field, i, depth int) (int, kind) {
 func (w *walker) forgetValue() {
 	w.seen &= outerFields
 	w.mistyped &= outerFields
+	w.odd &= outerFields
 	w.inner = w.inner[:0]
 	w.valueSum = xxh3.Uint128{}
 }
@@ -246,7 +253,9 @@ func (w *walker) text(v value) []byte {
 func (w *walker) integer(v value) (int64, string) {
 	switch v.kind {
 	case kindInt:
-		return small(w.raw(v)), ""
+		n := small(w.raw(v))
+		w.uneven = w.uneven || n == 0 && v.end-v.start > 1
+		return n, ""
 	case kindNumber:
 		return integer(w.raw(v))
 	case kindString, kindEscaped:

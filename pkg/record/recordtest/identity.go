@@ -65,6 +65,11 @@ func missingID(raw []byte) string {
 	return fmt.Sprintf("%d-%d", partition, position)
 }
 
+// Same tells whether two records have the same members, repeated ones too, in any order.
+func Same(a, b []byte) bool {
+	return Canonical(a) == Canonical(b) && bytes.Equal(contentHash(a, false), contentHash(b, false))
+}
+
 // contentHash is the hash of all that a record says, but the id it is known by
 // when without says so.
 func contentHash(raw []byte, withoutID bool) []byte {
