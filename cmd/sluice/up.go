@@ -57,6 +57,7 @@ type up struct {
 
 	API    api.Config    `embed:""`
 	Ingest ingest.Config `embed:""`
+	run.Business
 	run.Retention
 	Memory  int64         `default:"805306368" help:"Memory of this process in bytes; its budgets are shares of it. The engine is another process."`
 	Streams stream.Config `embed:""`
@@ -155,7 +156,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	service := &run.API{Config: u.API, Memory: u.Memory / 3, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: auth.Config{Tokens: tokens}}
-	ingester := &run.Ingester{Ingest: u.Ingest, Memory: u.Memory / 3 * 2, Retention: u.Retention, ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: address}}, Streams: u.Streams}
+	ingester := &run.Ingester{Ingest: u.Ingest, Memory: u.Memory / 3 * 2, Business: u.Business, Retention: u.Retention, ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: address}}, Streams: u.Streams}
 	page, link, err := u.page(server, users, tokens, opsServer, log)
 	if err != nil {
 		return err

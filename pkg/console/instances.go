@@ -134,7 +134,7 @@ func (a *asked) ofText(text string) string {
 	if m := nameValue.FindStringSubmatch(text); m != nil {
 		return key + " GLOBAL IN\n        (SELECT source, instance FROM (" + string(a.withVariable(m[1], m[2])) + "))"
 	}
-	keys := "process_instance_key = $text OR " + found("business_key = $text")
+	keys := "process_instance_key = $text OR " + found("business_key = concat('~', $text) OR substring(business_key, 37) = $text")
 	if onlyDigits.MatchString(text) {
 		keys += " OR " + key + " GLOBAL IN (SELECT source, process_instance_key FROM flow.records WHERE key = $number AND $tenants LIMIT 10)"
 		return "(" + fill(keys, "text", quote(text), "number", text, "tenants", a.who.only("tenant_id")) + ")"

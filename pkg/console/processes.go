@@ -24,7 +24,7 @@ var instancesOf = `SELECT source, process_instance_key AS instance, tenant_id AS
         ifNull(if(p.migrated = '', p.process_definition_key, toInt64OrNull(moved[4])), 0) AS definition,
         ifNull(p.parent_process_instance_key, -1) AS caller, ifNull(p.parent_element_instance_key, -1) AS caller_element,
         if(p.state < 3 AND ` + late("p.started_at", "p.last_seen") + `, 5, p.state) AS reached, p.started_at AS started, coalesce(p.completed_at, p.terminated_at) AS ended,
-        p.business_key AS business_key, p.first_seen AS noticed, p.last_seen AS seen, dateDiff('millisecond', started, ended) AS took_ms,
+        substring(p.business_key, if(startsWith(p.business_key, '~'), 2, 37)) AS business_key, p.first_seen AS noticed, p.last_seen AS seen, dateDiff('millisecond', started, ended) AS took_ms,
         p.incident_keys AS raised, length(arrayFilter(k -> NOT has(p.resolved_incident_keys, k), raised)) AS open
     FROM flow.process_instances AS p FINAL
     WHERE $rows AND reached > 0 AND $tenants`

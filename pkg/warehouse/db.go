@@ -126,7 +126,7 @@ func (db *DB) server(ctx context.Context) (schema.Server, error) {
 
 // plain is the server's description without a query.
 func (db *DB) plain() schema.Server {
-	return schema.Server{Database: db.name, Cluster: db.cfg.Cluster, Single: db.cfg.Single}
+	return schema.Server{Database: db.name, Cluster: db.cfg.Cluster, Single: db.cfg.Single, BusinessKey: db.cfg.BusinessKey}
 }
 
 func (db *DB) exec(ctx context.Context, statement string, args ...any) error {
@@ -184,6 +184,8 @@ type Config struct {
 	InsertTimeout time.Duration `kong:"-" default:"60s"` // of one attempt; after it the outcome is unknown
 	QueryTimeout  time.Duration `kong:"-" default:"60s"` // of one query, or statement of a migration that copies no rows
 	Connections   int           `kong:"-" default:"8"`   // kept open for inserts; two per lane suffice
+
+	BusinessKey string `kong:"-"` // variable that has the business key of an instance; empty: as the database has it
 
 	Tracer trace.Tracer `kong:"-"` // of inserts; nil: off
 }

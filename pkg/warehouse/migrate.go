@@ -21,9 +21,12 @@ import (
 //	same version         nothing; fail if a file differs
 //	earlier version      run the migrations after it
 //	later version        nothing: migrations keep what the previous binary needs
+//
+// and the variable that has the business key of instances, where one was named.
 const (
-	formatRow  = "format"
-	versionRow = "version"
+	formatRow   = "format"
+	versionRow  = "version"
+	businessRow = "business_key"
 )
 
 // loadSchema is the schema of this version.
@@ -60,7 +63,10 @@ func (db *DB) migrate(ctx context.Context, s *schema.Schema) error {
 	}
 	if is.exists() {
 		if is.version >= len(s.Migrations) {
-			return is.compare(db.name, s)
+			if err := is.compare(db.name, s); err != nil {
+				return err
+			}
+			return db.nameBusinessKey(ctx, d, s, is)
 		}
 	} else if err := db.begin(ctx, d); err != nil {
 		return err
@@ -87,7 +93,23 @@ func (db *DB) migrate(ctx context.Context, s *schema.Schema) error {
 			return err
 		}
 	}
-	return db.record(ctx, versionRow, strconv.Itoa(len(s.Migrations)))
+	if err := db.record(ctx, versionRow, strconv.Itoa(len(s.Migrations))); err != nil {
+		return err
+	}
+	return db.nameBusinessKey(ctx, d, s, is)
+}
+
+// nameBusinessKey makes process_instances take business keys from the variable of Config. Records that are stored already
+// keep the keys that they gave; a rebuild applies it to them.
+func (db *DB) nameBusinessKey(ctx context.Context, d schema.Server, s *schema.Schema, is applied) error {
+	if d.BusinessKey == "" || d.BusinessKey == is.objects[businessRow] {
+		return nil
+	}
+	if err := db.apply(ctx, d, s.Feed("process_instances")); err != nil {
+		return err
+	}
+	// A crash before this applies it again, which changes nothing.
+	return db.record(ctx, businessRow, d.BusinessKey)
 }
 
 // begin creates the database and its table schema, before any other.

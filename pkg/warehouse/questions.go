@@ -28,7 +28,9 @@ type Parameter struct {
 	Type    string // of ClickHouse
 	Means   string
 	Example string // in the format of ClickHouse's HTTP parameters
-	Default string // value if none is given; empty: required
+	Default string // value if none is given
+
+	Optional bool // without a value it is empty, which does not filter
 }
 
 var (
@@ -46,7 +48,7 @@ func parseQuestions(file string) ([]Question, error) {
 	parameters := map[string]Parameter{}
 	for line := range strings.Lines(head) {
 		if m := parameterLine.FindStringSubmatch(comment(line)); m != nil {
-			p := Parameter{Name: m[1], Example: m[2], Means: m[4]}
+			p := Parameter{Name: m[1], Example: m[2], Means: m[4], Optional: m[2] == ""}
 			if m[3] != "" {
 				p.Default = p.Example
 			}

@@ -29,16 +29,34 @@
 -- parameter value = "DE": JSON of its value, a text with its quotes
 -- parameter limit = 100 by default: rows at most
 -- parameter tree = 1 by default: 1: an instance with all that it called; 0: an instance by itself
+-- parameter targets = {"order":3600,"ship":60}: seconds by element id, JSON
+-- parameter against = : the first moment of the other period; empty for the period just before
+-- parameter business_key = : business key; empty for all
 -- parameter zone = UTC by default: time zone, such as Europe/Berlin
 
 -- question durations: How long do instances take, by process, version and tenant?
--- Instances that were started in the time and have completed; canceled ones do not count.
-WITH quantilesExactInclusive(0.5, 0.9, 0.95, 0.99)(duration_ms) AS percentiles
-SELECT source, bpmn_process_id, version, tenant_id, count() AS instances, round(avg(duration_ms)) AS avg_ms,
-    percentiles[1] AS p50_ms, percentiles[2] AS p90_ms, percentiles[3] AS p95_ms, percentiles[4] AS p99_ms, max(duration_ms) AS max_ms
-FROM flow.v_process_instances
-WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+-- Instances that were started in the time and have completed; canceled ones do not count. With tree = 1 an instance takes the
+-- time of all that it called, for which it waits; with tree = 0 the time in which an instance that it called was there is left out.
+WITH quantilesExactInclusive(0.5, 0.9, 0.95, 0.99)(own_ms) AS percentiles
+SELECT source, bpmn_process_id, any(process_name) AS process_name, version, tenant_id, count() AS instances, round(avg(own_ms)) AS avg_ms,
+    percentiles[1] AS p50_ms, percentiles[2] AS p90_ms, percentiles[3] AS p95_ms, percentiles[4] AS p99_ms, max(own_ms) AS max_ms
+FROM
+(
+    SELECT i.source AS source, bpmn_process_id, process_name, version, tenant_id, duration_ms - c.waited_ms AS own_ms
+    FROM flow.v_process_instances AS i
+    GLOBAL LEFT JOIN
+    (
+        -- Called instances may run at the same time: moments that several of them share count once.
+        SELECT source, parent_process_instance_key AS process_instance_key,
+            arrayFold((sum, call) -> (sum.1 + greatest(call.2 - greatest(call.1, sum.2), 0), greatest(call.2, sum.2)),
+                arraySort(groupArray((toUnixTimestamp64Milli(assumeNotNull(started_at)), toUnixTimestamp64Milli(assumeNotNull(started_at)) + assumeNotNull(duration_ms)))), (toInt64(0), toInt64(0))).1 AS waited_ms
+        FROM flow.v_process_instances
+        WHERE {tree:UInt8} = 0 AND parent_process_instance_key != '' AND duration_ms IS NOT NULL
+        GROUP BY source, parent_process_instance_key
+    ) AS c ON c.source = i.source AND c.process_instance_key = i.process_instance_key
+    WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+        AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+)
 GROUP BY source, bpmn_process_id, version, tenant_id
 ORDER BY source, bpmn_process_id, version, tenant_id;
 
@@ -48,31 +66,36 @@ ORDER BY source, bpmn_process_id, version, tenant_id;
 -- there now it is the time until now. A multi-instance body is a line of its own, MULTI_INSTANCE_BODY; its turns have the type
 -- of the activity. What an instance had left before a migration stays with its earlier process and version: these may
 -- have more executions of an element than instances.
-SELECT source, bpmn_process_id, element_id, bpmn_element_type, count() AS executions, countIf(there) AS active,
-    countIf(state = 'TERMINATED') AS terminated,
-    countIf((source, key) GLOBAL IN (SELECT source, assumeNotNull(element_instance_key) FROM flow.incidents WHERE element_instance_key > 0)) AS failed,
-    quantileExactInclusive(0.5)(ms) AS p50_ms, quantileExactInclusive(0.95)(ms) AS p95_ms, sum(ms) AS total_ms
+SELECT source, bpmn_process_id, element_id, name AS element_name, bpmn_element_type, executions, active, terminated, failed, p50_ms, p95_ms, total_ms
 FROM
 (
-    SELECT source, bpmn_process_id, element_id, bpmn_element_type, key, state, state IN ('ACTIVATING', 'ACTIVE') AS there,
-        if(there, greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0), duration_ms) AS ms
-    FROM flow.v_element_instances
-    WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-        AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-)
-GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
+    SELECT source, bpmn_process_id, element_id, bpmn_element_type, count() AS executions, countIf(there) AS active,
+        countIf(state = 'TERMINATED') AS terminated,
+        countIf((source, key) GLOBAL IN (SELECT source, assumeNotNull(element_instance_key) FROM flow.incidents WHERE element_instance_key > 0)) AS failed,
+        quantileExactInclusive(0.5)(ms) AS p50_ms, quantileExactInclusive(0.95)(ms) AS p95_ms, sum(ms) AS total_ms
+    FROM
+    (
+        SELECT source, bpmn_process_id, element_id, bpmn_element_type, key, state, state IN ('ACTIVATING', 'ACTIVE') AS there,
+            if(there, greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0), duration_ms) AS ms
+        FROM flow.v_element_instances
+        WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+            AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+    )
+    GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
+) AS e
+GLOBAL LEFT JOIN flow.v_element_names AS n USING (source, bpmn_process_id, element_id)
 ORDER BY total_ms DESC, source, bpmn_process_id, element_id, bpmn_element_type;
 
 -- question incident_rate: How many instances have incidents, and how long until they are resolved?
 -- Instances started in the time, by the process they belong to now. An incident also ends with its element.
 -- example process=
-SELECT p.source AS source, p.bpmn_process_id AS bpmn_process_id, count() AS instances,
+SELECT p.source AS source, p.bpmn_process_id AS bpmn_process_id, any(p.process_name) AS process_name, count() AS instances,
     countIf(n.incidents > 0) AS with_incidents, sum(n.incidents) AS incidents, sum(n.open_now) AS open_now,
     round(incidents / instances, 4) AS per_instance,
     quantileExactInclusiveOrNullArray(0.5)(n.resolutions_ms) AS p50_resolution_ms, quantileExactInclusiveOrNullArray(0.95)(n.resolutions_ms) AS p95_resolution_ms
 FROM
 (
-    SELECT source, bpmn_process_id, cityHash64(source, process_instance_key) AS instance
+    SELECT source, bpmn_process_id, process_name, cityHash64(source, process_instance_key) AS instance
     FROM flow.v_process_instances
     WHERE started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
         AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
@@ -87,7 +110,7 @@ GROUP BY source, bpmn_process_id
 ORDER BY incidents DESC, source, bpmn_process_id;
 
 -- question incidents_by_type: Which kinds of incidents are there, and which are open?
-SELECT source, bpmn_process_id, element_id, error_type, count() AS incidents, countIf(open) AS open_now,
+SELECT source, bpmn_process_id, element_id, any(element_name) AS element_name, error_type, count() AS incidents, countIf(open) AS open_now,
     uniqExact(process_instance_key) AS instances, quantileExactInclusive(0.5)(resolution_ms) AS p50_resolution_ms, max(created_at) AS last_at
 FROM flow.v_incidents
 WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND created_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
@@ -118,7 +141,7 @@ WITH RECURSIVE
         FROM callers AS c
         INNER JOIN people AS p ON p.source = c.source AND p.process_instance_key = c.process_instance_key
     )
-SELECT source, bpmn_process_id, version, count() AS completed,
+SELECT source, bpmn_process_id, any(process_name) AS process_name, version, count() AS completed,
     countIf(cityHash64(source, process_instance_key) GLOBAL NOT IN (SELECT cityHash64(source, process_instance_key) FROM people)) AS automatic,
     round(automatic / completed, 4) AS automation_rate
 FROM flow.v_process_instances
@@ -129,7 +152,7 @@ ORDER BY source, bpmn_process_id, version;
 
 -- question incident_free_rate: How many instances complete without an incident?
 -- example process=
-SELECT source, bpmn_process_id, version, count() AS completed, countIf(incidents = 0) AS incident_free,
+SELECT source, bpmn_process_id, any(process_name) AS process_name, version, count() AS completed, countIf(incidents = 0) AS incident_free,
     round(incident_free / completed, 4) AS incident_free_rate
 FROM flow.v_process_instances
 WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
@@ -140,27 +163,16 @@ ORDER BY source, bpmn_process_id, version;
 -- question bottlenecks: Where are instances waiting now?
 -- Elements that are entered and not left; what only holds others (processes, sub-processes,
 -- call activities, multi-instance bodies) does not wait itself. ACTIVATING is stuck before it is active.
--- All rows of such an element say that it is not left; v_active_elements says the same of all of them.
 -- example process=
-SELECT source, bpmn_process_id, element_id, bpmn_element_type, state, count() AS waiting, min(since) AS oldest,
+SELECT source, bpmn_process_id, element_id, any(element_name) AS element_name, bpmn_element_type, state, count() AS waiting, min(entered_at) AS oldest,
     quantileExactInclusive(0.5)(wait_ms) AS p50_wait_ms, max(wait_ms) AS max_wait_ms
 FROM
 (
-    WITH splitByChar('\t', max(e.migrated)) AS moved
-    SELECT any(e.source) AS source, if(length(moved) < 4, max(e.bpmn_process_id), moved[2]) AS bpmn_process_id, if(length(moved) < 4, max(e.element_id), moved[4]) AS element_id,
-        max(e.bpmn_element_type) AS bpmn_element_type, if(max(e.state) = 1, 'ACTIVATING', 'ACTIVE') AS state, max(e.tenant_id) AS tenant_id,
-        min(e.entered_at) AS since, dateDiff('millisecond', since, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS wait_ms
-    FROM flow.element_instances AS e
-    WHERE key GLOBAL IN
-        (
-            SELECT key FROM flow.element_instances
-            WHERE state < 3 AND bpmn_element_type NOT IN ('PROCESS', 'SUB_PROCESS', 'EVENT_SUB_PROCESS', 'AD_HOC_SUB_PROCESS', 'CALL_ACTIVITY', 'MULTI_INSTANCE_BODY')
-        )
-    GROUP BY key, cityHash64(e.source)
-    HAVING max(e.state) < 3
+    SELECT *, dateDiff('millisecond', entered_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS wait_ms
+    FROM flow.v_active_elements
+    WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+        AND bpmn_element_type NOT IN ('PROCESS', 'SUB_PROCESS', 'EVENT_SUB_PROCESS', 'AD_HOC_SUB_PROCESS', 'CALL_ACTIVITY', 'MULTI_INSTANCE_BODY')
 )
-WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-    AND bpmn_element_type NOT IN ('PROCESS', 'SUB_PROCESS', 'EVENT_SUB_PROCESS', 'AD_HOC_SUB_PROCESS', 'CALL_ACTIVITY', 'MULTI_INSTANCE_BODY')
 GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, state
 ORDER BY waiting DESC, source, bpmn_process_id, element_id, bpmn_element_type, state;
 
@@ -168,7 +180,7 @@ ORDER BY waiting DESC, source, bpmn_process_id, element_id, bpmn_element_type, s
 -- Longer than the third quartile by more than 1.5 times the distance of the quartiles (Tukey's fence). Canceled executions
 -- and those cut off by a boundary event count; one that is still running counts with its time until now.
 WITH quartiles[3] + 1.5 * (quartiles[3] - quartiles[1]) AS fence
-SELECT source, bpmn_process_id, element_id, bpmn_element_type, one.2 AS process_instance_key, one.3 AS element_instance_key, one.4 AS state, one.1 AS duration_ms,
+SELECT source, bpmn_process_id, element_id, name AS element_name, bpmn_element_type, one.2 AS process_instance_key, one.3 AS element_instance_key, one.4 AS state, one.1 AS duration_ms,
     quartiles[2] AS p50_ms, toInt64(fence) AS fence_ms
 FROM
 (
@@ -183,8 +195,9 @@ FROM
     )
     WHERE ms IS NOT NULL
     GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
-)
-ARRAY JOIN arrayFilter(e -> e.1 > fence, all) AS one
+) AS e
+ARRAY JOIN arrayFilter(x -> x.1 > fence, all) AS one
+GLOBAL LEFT JOIN flow.v_element_names AS n USING (source, bpmn_process_id, element_id)
 ORDER BY duration_ms DESC, source, element_instance_key
 LIMIT {limit:UInt32};
 
@@ -213,38 +226,25 @@ ORDER BY source;
 -- question variants: Which ways do instances take through a process?
 -- The elements of completed instances in the order of their activation; one that follows itself, as the turns
 -- of a loop do, is named once. Parallel branches give a variant for each order they happened in.
--- Elements lie by process and by when their instance began, which its key tells (begun). Those of an instance that was
--- moved from or to another process lie under both; renamed are those whose id a migration has changed.
 -- example process=claim
-WITH
-    (
-        SELECT (min(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)), max(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)))
-        FROM flow.process_instances
-        WHERE started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-    ) AS begun
-SELECT source, bpmn_process_id, path, count() AS instances, round(instances / sum(instances) OVER (PARTITION BY source, bpmn_process_id), 4) AS share, quantileExactInclusive(0.5)(duration_ms) AS p50_ms
-FROM
+WITH completed AS
 (
-    WITH
-        e.bpmn_element_type = 'PROCESS' AS of_process,
-        e.activated_at IS NOT NULL AND e.bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AS of_way,
-        arrayReverseSort(groupArrayIf((e.migrated, e.key), e.migrated != '')) AS renamed,
-        groupArrayIf(bitShiftLeft(toUInt128(toUnixTimestamp64Milli(assumeNotNull(e.activated_at))), 64) + e.key, of_way) AS moments,
-        groupArrayIf(toString(e.element_id), of_way) AS ids,
-        if(empty(renamed), ids, arrayMap((id, moment) -> if(has(renamed.2, toInt64(moment)), splitByChar('\t', renamed.1[indexOf(renamed.2, toInt64(moment))])[4], id), ids, moments)) AS steps
-    SELECT any(e.source) AS source, cityHash64(e.source, e.process_instance_key) AS instance,
-        toString(argMaxIf(if(e.migrated = '', e.bpmn_process_id, splitByChar('\t', e.migrated)[2]), e.migrated, of_process)) AS bpmn_process_id,
-        arrayStringConcat(arrayCompact(arraySort((id, moment) -> moment, steps, moments)), ' > ') AS path,
-        dateDiff('millisecond', minIf(e.activated_at, of_process), maxIf(e.completed_at, of_process)) AS duration_ms
-    FROM flow.element_instances AS e
-    WHERE ({process:String} = '' OR e.bpmn_process_id = {process:String} OR (e.source, e.bpmn_process_id, e.process_instance_key) GLOBAL IN
-            (SELECT source, arrayJoin(processes), process_instance_key FROM flow.process_instances FINAL WHERE length(processes) > 1 AND has(processes, {process:String})))
-        AND bitAnd(toInt64OrZero(e.process_instance_key), 2251799813685247) BETWEEN begun.1 AND begun.2
-    GROUP BY instance
-    HAVING maxIf(e.state, of_process) = 3 AND ({process:String} = '' OR bpmn_process_id = {process:String})
-        AND minIf(e.activated_at, of_process) >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND minIf(e.activated_at, of_process) < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-        AND max({tenant:String} = '' OR e.tenant_id = {tenant:String})
+    SELECT source, bpmn_process_id, process_name, processes, cityHash64(source, process_instance_key) AS instance, duration_ms
+    FROM flow.v_process_instances
+    WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+        AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 )
+SELECT source, bpmn_process_id, any(process_name) AS process_name, path, count() AS instances,
+    round(instances / sum(instances) OVER (PARTITION BY source, bpmn_process_id), 4) AS share, quantileExactInclusive(0.5)(duration_ms) AS p50_ms
+FROM completed
+GLOBAL INNER JOIN
+(
+    SELECT cityHash64(source, process_instance_key) AS instance, arrayStringConcat(arrayCompact(arraySort(groupArray((activated_at, key, element_id))).3), ' > ') AS path
+    FROM flow.v_element_instances
+    WHERE entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND activated_at IS NOT NULL
+        AND bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND (source, bpmn_process_id) GLOBAL IN (SELECT source, arrayJoin(processes) FROM completed)
+    GROUP BY instance
+) AS elements USING instance
 GROUP BY source, bpmn_process_id, path
 ORDER BY instances DESC, source, bpmn_process_id, path
 LIMIT {limit:UInt32};
@@ -252,7 +252,7 @@ LIMIT {limit:UInt32};
 -- question directly_follows: Which element follows which, how often, and after what time?
 -- An element follows another by a sequence flow, as the engine took it (SEQUENCE_FLOW_TAKEN), and a boundary event follows its
 -- element; the BPMN of the version says what a flow joins. The time is until the element is entered: at a join it is what a
--- branch waits for the others. Names are those that elements had then. Flows of versions whose
+-- branch waits for the others. Ids are those that elements had then. Flows of versions whose
 -- BPMN is not here (v_process_definitions) are left out.
 -- Few of many records: one that is in two parts for a moment is taken once by groupUniqArray.
 WITH
@@ -265,42 +265,43 @@ WITH
                 arrayMap(f -> (extract(f, '\\sid="([^"]*)"'), extract(f, '\\sattachedToRef="([^"]*)"'), extract(f, '\\sid="([^"]*)"')), extractAll(xml, '<(?:\\w+:)?boundaryEvent\\s[^>]*>')))) AS way
             FROM flow.v_process_definitions
         )
-    ) AS ways, -- of sequence flows and boundary events: a number, from, to
-    (
-        SELECT (min(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)), max(bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)))
-        FROM flow.process_instances
-        WHERE started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-    ) AS begun
-SELECT p.source AS source, p.bpmn_process_id AS bpmn_process_id, ways.2[s.step.1] AS from_id, ways.3[s.step.1] AS to_id, count() AS times,
-    uniqExact(s.instance) AS instances, quantileExactInclusive(0.5)(s.step.2) AS p50_gap_ms, max(s.step.2) AS max_gap_ms
+    ) AS ways -- of sequence flows and boundary events: a number, from, to
+SELECT f.source AS source, f.bpmn_process_id AS bpmn_process_id, from_id, a.name AS from_name, to_id, b.name AS to_name, times, instances, p50_gap_ms, max_gap_ms
 FROM
 (
-    -- A moment is (ms, position, key, what): of a flow that was taken its place in ways and its target, of an entry the element.
-    SELECT instance,
-        arrayJoin(arrayMap(t -> (t.4, nullIf(arrayFirst(e -> e.4 = t.5 AND (e.1, e.2) >= (t.1, t.2), entered).1, 0) - t.1), taken)) AS step
+    SELECT p.source AS source, p.bpmn_process_id AS bpmn_process_id, ways.2[s.step.1] AS from_id, ways.3[s.step.1] AS to_id, count() AS times,
+        uniqExact(s.instance) AS instances, quantileExactInclusive(0.5)(s.step.2) AS p50_gap_ms, max(s.step.2) AS max_gap_ms
     FROM
     (
-        WITH transform(cityHash64(r.source, ifNull(r.process_definition_key, 0), r.element_id), ways.1, arrayEnumerate(ways.1), 0) AS way
-        SELECT cityHash64(r.source, r.process_instance_key) AS instance, r.flow_scope_key AS scope,
-            groupUniqArrayIf((toUnixTimestamp64Milli(r.ts), r.position, r.key, way, cityHash64(ways.3[way])), way > 0 AND (r.intent = 'SEQUENCE_FLOW_TAKEN' OR r.bpmn_element_type = 'BOUNDARY_EVENT')) AS taken,
-            arraySort(groupUniqArrayIf((toUnixTimestamp64Milli(r.ts), r.position, r.key, cityHash64(r.element_id)), r.intent = 'ELEMENT_ACTIVATING')) AS entered
-        FROM flow.records AS r
-        WHERE r.value_type = 'PROCESS_INSTANCE' AND r.record_type = 'EVENT' AND r.intent IN ('SEQUENCE_FLOW_TAKEN', 'ELEMENT_ACTIVATING')
-            AND ({process:String} = '' OR r.bpmn_process_id = {process:String} OR r.bpmn_process_id GLOBAL IN
-                (SELECT arrayJoin(processes) FROM flow.process_instances WHERE length(processes) > 1 AND has(processes, {process:String})))
-            AND r.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND bitAnd(toInt64OrZero(r.process_instance_key), 2251799813685247) BETWEEN begun.1 AND begun.2
-        GROUP BY instance, scope
-    )
-) AS s
-GLOBAL INNER JOIN
-(
-    SELECT source, bpmn_process_id, cityHash64(source, process_instance_key) AS instance
-    FROM flow.v_process_instances
-    WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-        AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-) AS p ON p.instance = s.instance
-WHERE s.step.2 IS NOT NULL -- a branch that waits at a join is followed by nothing yet
-GROUP BY source, bpmn_process_id, from_id, to_id
+        -- A moment is (ms, position, key, what): of a flow that was taken its place in ways and its target, of an entry the element.
+        SELECT instance,
+            arrayJoin(arrayMap(t -> (t.4, nullIf(arrayFirst(e -> e.4 = t.5 AND (e.1, e.2) >= (t.1, t.2), entered).1, 0) - t.1), taken)) AS step
+        FROM
+        (
+            WITH transform(cityHash64(r.source, ifNull(r.process_definition_key, 0), r.element_id), ways.1, arrayEnumerate(ways.1), 0) AS way
+            SELECT cityHash64(r.source, r.process_instance_key) AS instance, r.flow_scope_key AS scope,
+                groupUniqArrayIf((toUnixTimestamp64Milli(r.ts), r.position, r.key, way, cityHash64(ways.3[way])), way > 0 AND (r.intent = 'SEQUENCE_FLOW_TAKEN' OR r.bpmn_element_type = 'BOUNDARY_EVENT')) AS taken,
+                arraySort(groupUniqArrayIf((toUnixTimestamp64Milli(r.ts), r.position, r.key, cityHash64(r.element_id)), r.intent = 'ELEMENT_ACTIVATING')) AS entered
+            FROM flow.records AS r
+            WHERE r.value_type = 'PROCESS_INSTANCE' AND r.record_type = 'EVENT' AND r.intent IN ('SEQUENCE_FLOW_TAKEN', 'ELEMENT_ACTIVATING')
+                AND ({process:String} = '' OR r.bpmn_process_id = {process:String} OR r.bpmn_process_id GLOBAL IN
+                    (SELECT arrayJoin(processes) FROM flow.v_process_instances WHERE has(processes, {process:String})))
+                AND r.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC')
+            GROUP BY instance, scope
+        )
+    ) AS s
+    GLOBAL INNER JOIN
+    (
+        SELECT source, bpmn_process_id, cityHash64(source, process_instance_key) AS instance
+        FROM flow.v_process_instances
+        WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+            AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+    ) AS p ON p.instance = s.instance
+    WHERE s.step.2 IS NOT NULL -- a branch that waits at a join is followed by nothing yet
+    GROUP BY source, bpmn_process_id, from_id, to_id
+) AS f
+GLOBAL LEFT JOIN flow.v_element_names AS a ON a.source = f.source AND a.bpmn_process_id = f.bpmn_process_id AND a.element_id = f.from_id
+GLOBAL LEFT JOIN flow.v_element_names AS b ON b.source = f.source AND b.bpmn_process_id = f.bpmn_process_id AND b.element_id = f.to_id
 ORDER BY source, bpmn_process_id, times DESC, from_id, to_id;
 
 -- question job_latency: How long do jobs wait for a worker, and how long does the work take?
@@ -335,7 +336,7 @@ LIMIT {limit:UInt32};
 
 -- question retries_exhausted: Which jobs have no retries left?
 -- exhausted had none at some time; now have none and wait for an operator to give them new ones.
-SELECT source, bpmn_process_id, job_type, count() AS jobs, countIf(min_retries = 0) AS exhausted,
+SELECT source, bpmn_process_id, any(process_name) AS process_name, job_type, count() AS jobs, countIf(min_retries = 0) AS exhausted,
     countIf(retries = 0 AND open) AS now
 FROM flow.v_jobs
 WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND created_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
@@ -355,18 +356,13 @@ GROUP BY source, job_type
 ORDER BY breach_rate DESC, source, job_type;
 
 -- question error_patterns: Which errors do workers report most?
--- Failed jobs by their message, with every number replaced by #. Few of many records: a record that is in two parts
--- for a moment is taken once by LIMIT 1 BY, which is cheaper here than what v_records does.
+-- Failed jobs by their message, with every number replaced by #. PREWHERE as in workers.
 SELECT source, job_type, error_code, replaceRegexpAll(error_message, '[0-9]+', '#') AS pattern, count() AS failures,
     uniqExact(process_instance_key) AS instances, max(ts) AS last_at
-FROM
-(
-    SELECT source, job_type, error_code, error_message, process_instance_key, ts
-    FROM flow.records
-    WHERE value_type = 'JOB' AND record_type = 'EVENT' AND intent = 'FAILED' AND ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-        AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-    LIMIT 1 BY ts, source, process_instance_key, partition_id, position, key, own_id, identity
-)
+FROM flow.records FINAL
+PREWHERE value_type = 'JOB' AND record_type = 'EVENT' AND intent = 'FAILED'
+WHERE ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 GROUP BY source, job_type, error_code, pattern
 ORDER BY failures DESC, source, job_type, error_code, pattern
 LIMIT {limit:UInt32};
@@ -388,7 +384,7 @@ WHERE hasAllTokens(error_message, {words:Array(String)}) AND record_type = 'EVEN
         )
     )
 ORDER BY ts DESC, source, partition_id, position
-LIMIT 1 BY ts, source, value_type, process_instance_key, partition_id, position, key, intent, own_id, identity
+LIMIT 1 BY ts, source, id, value_type, process_instance_key, key, intent, error_message
 LIMIT {limit:UInt32};
 
 -- question throughput: How many instances start and end, by hour and version?
@@ -397,14 +393,14 @@ LIMIT {limit:UInt32};
 -- example from=2025-11-21T04:00:00Z
 -- example to=2025-11-21T12:00:00+01:00
 -- example zone=Europe/Berlin
-SELECT source, bpmn_process_id, version, hour, started, completed, canceled
+SELECT source, bpmn_process_id, max(name) OVER (PARTITION BY source, bpmn_process_id) AS process_name, version, hour, started, completed, canceled
 FROM
 (
-    SELECT source, bpmn_process_id, version, toStartOfHour(toDateTime(at, {zone:String})) AS hour, countIf(what = 'started') AS started,
+    SELECT source, bpmn_process_id, any(process_name) AS name, version, toStartOfHour(toDateTime(at, {zone:String})) AS hour, countIf(what = 'started') AS started,
         countIf(what = 'completed') AS completed, countIf(what = 'canceled') AS canceled
     FROM
     (
-        SELECT source, bpmn_process_id, version, happened.1 AS what, assumeNotNull(happened.2) AS at
+        SELECT source, bpmn_process_id, process_name, version, happened.1 AS what, assumeNotNull(happened.2) AS at
         FROM flow.v_process_instances
         ARRAY JOIN [('started', started_at), ('completed', completed_at), ('canceled', terminated_at)] AS happened
         WHERE happened.2 IS NOT NULL AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
@@ -417,21 +413,52 @@ FROM
 WHERE source != '' -- of a time in which nothing happened, the hours alone are there
 ORDER BY source, bpmn_process_id, version, hour;
 
+-- question work_in_progress: How many instances are in progress, hour by hour?
+-- active is the number at the end of the hour, or at the end of the time in its last one: of instances that were started until then,
+-- also before the time, and had not ended. Every hour of the time has a line for each process that was in progress in it. Hours
+-- begin as the clocks of the time zone do.
+-- example from=2025-11-21T04:00:00Z
+-- example to=2025-11-21T12:00:00+01:00
+-- example zone=Europe/Berlin
+WITH parseDateTime64BestEffort({from:String}, 3, 'UTC') AS first_moment, parseDateTime64BestEffort({to:String}, 3, 'UTC') AS end_moment
+SELECT source, bpmn_process_id, max(name) OVER (PARTITION BY source, bpmn_process_id) AS process_name, hour, started, ended,
+    sum(change) OVER (PARTITION BY source, bpmn_process_id ORDER BY hour) AS active
+FROM
+(
+    SELECT source, bpmn_process_id, any(process_name) AS name, toStartOfHour(toDateTime(greatest(at, first_moment), {zone:String})) AS hour,
+        countIf(step = 1 AND at >= first_moment) AS started, countIf(step = -1) AS ended, sum(step) AS change
+    FROM
+    (
+        SELECT source, bpmn_process_id, process_name, moment.1 AS step, assumeNotNull(moment.2) AS at
+        FROM flow.v_process_instances
+        ARRAY JOIN [(1, started_at), (-1, coalesce(completed_at, terminated_at))] AS moment
+        WHERE started_at < end_moment AND (state = 'ACTIVE' OR coalesce(completed_at, terminated_at) >= first_moment)
+            AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+    )
+    WHERE at > 0 AND at < end_moment
+    GROUP BY source, bpmn_process_id, hour
+    ORDER BY source, bpmn_process_id,
+        hour WITH FILL FROM toStartOfHour(toDateTime(first_moment, {zone:String})) TO toDateTime(end_moment, {zone:String}) STEP 3600
+)
+WHERE source != '' -- of a time in which nothing was in progress, the hours alone are there
+ORDER BY source, bpmn_process_id, hour;
+
 -- question stuck: Which instances have neither ended nor moved for long?
 -- An instance moves when anything happens to its own elements, jobs and incidents. open_incidents are its own, incidents_below those of the
 -- instances that it called, and of those that these called: what it waits for may be there.
-SELECT i.source AS source, i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.process_instance_key AS process_instance_key, i.started_at AS started_at, i.last_seen AS last_seen,
+SELECT i.source AS source, i.bpmn_process_id AS bpmn_process_id, i.process_name AS process_name, i.version AS version, i.process_instance_key AS process_instance_key, i.business_key AS business_key, i.started_at AS started_at, i.last_seen AS last_seen,
     dateDiff('millisecond', i.last_seen, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS silent_ms, i.open_incidents AS open_incidents, b.below AS incidents_below
 FROM flow.v_process_instances AS i
 GLOBAL LEFT JOIN flow.v_incidents_below AS b ON b.source = i.source AND b.process_instance_key = i.process_instance_key
 WHERE i.state = 'ACTIVE' AND i.last_seen < parseDateTime64BestEffort({now:String}, 3, 'UTC') - toIntervalSecond({quiet:UInt32})
     AND ({process:String} = '' OR i.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR i.tenant_id = {tenant:String})
+    AND ({business_key:String} = '' OR i.business_key = {business_key:String})
 ORDER BY last_seen, source, process_instance_key
 LIMIT {limit:UInt32};
 
 -- question version_comparison: Is the new version better than the old one?
 -- Instances started in the time, by the version they belong to now. Durations are of those that have completed.
-SELECT source, bpmn_process_id, version, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CANCELED') AS canceled,
+SELECT source, bpmn_process_id, any(process_name) AS process_name, version, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CANCELED') AS canceled,
     quantileExactInclusiveIf(0.5)(duration_ms, state = 'COMPLETED') AS p50_ms, quantileExactInclusiveIf(0.95)(duration_ms, state = 'COMPLETED') AS p95_ms,
     round(countIf(incidents > 0) / instances, 4) AS incident_share, round(sum(job_failures) / instances, 4) AS job_failures_per_instance
 FROM flow.v_process_instances
@@ -448,6 +475,80 @@ FROM flow.v_process_instances
 WHERE started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC') AND ({process:String} = '' OR bpmn_process_id = {process:String})
 GROUP BY source, tenant_id
 ORDER BY source, tenant_id;
+
+-- question period_comparison: Is this period better than another one?
+-- Instances started in the time, and those started in a period as long that begins at against; empty for the one just before.
+-- Durations are of those that have completed; p50_change is the part by which p50 has grown.
+-- example from=2025-11-21 06:00:00
+-- example to=2025-11-21 07:00:00
+-- example process=
+WITH parseDateTime64BestEffort({from:String}, 3, 'UTC') AS first_moment, parseDateTime64BestEffort({to:String}, 3, 'UTC') AS end_moment,
+    if({against:String} = '', first_moment - toIntervalMillisecond(dateDiff('millisecond', first_moment, end_moment)), parseDateTime64BestEffortOrZero({against:String}, 3, 'UTC')) AS first_before,
+    first_before + toIntervalMillisecond(dateDiff('millisecond', first_moment, end_moment)) AS end_before
+SELECT source, bpmn_process_id, any(process_name) AS process_name, countIf(now) AS instances, countIf(before) AS instances_before,
+    countIf(now AND state = 'COMPLETED') AS completed, countIf(before AND state = 'COMPLETED') AS completed_before,
+    countIf(now AND state = 'CANCELED') AS canceled, countIf(before AND state = 'CANCELED') AS canceled_before,
+    quantileExactInclusiveIf(0.5)(duration_ms, now AND state = 'COMPLETED') AS p50_ms, quantileExactInclusiveIf(0.5)(duration_ms, before AND state = 'COMPLETED') AS p50_before_ms,
+    quantileExactInclusiveIf(0.95)(duration_ms, now AND state = 'COMPLETED') AS p95_ms, quantileExactInclusiveIf(0.95)(duration_ms, before AND state = 'COMPLETED') AS p95_before_ms,
+    round(p50_ms / nullIf(p50_before_ms, 0) - 1, 4) AS p50_change,
+    round(countIf(now AND incidents > 0) / nullIf(instances, 0), 4) AS incident_share, round(countIf(before AND incidents > 0) / nullIf(instances_before, 0), 4) AS incident_share_before
+FROM
+(
+    SELECT *, started_at >= first_moment AND started_at < end_moment AS now, started_at >= first_before AND started_at < end_before AS before
+    FROM flow.v_process_instances
+    WHERE started_at >= least(first_moment, first_before) AND started_at < greatest(end_moment, end_before) AND (now OR before)
+        AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+)
+GROUP BY source, bpmn_process_id
+ORDER BY source, bpmn_process_id;
+
+-- question targets: How often do processes and elements keep their target durations?
+-- targets are seconds by element id, as JSON; a process has its bpmn_process_id. Elements entered in the time: within ended in time, late did
+-- not, or are there longer already; those that are there and may still keep it are open. Canceled ones do not count. share is that
+-- of within in within and late.
+SELECT source, bpmn_process_id, any(process_name) AS process_name, element_id, any(element_name) AS element_name, bpmn_element_type, target_s,
+    count() AS executions, countIf(state = 'COMPLETED' AND ms <= 1000 * target_s) AS within, countIf(ms > 1000 * target_s) AS late, executions - within - late AS open,
+    round(within / nullIf(within + late, 0), 4) AS share, quantileExactInclusive(0.5)(ms) AS p50_ms, quantileExactInclusive(0.95)(ms) AS p95_ms
+FROM
+(
+    SELECT source, bpmn_process_id, process_name, element_id, element_name, bpmn_element_type, state, JSONExtract({targets:String}, 'Map(String, Int64)')[element_id] AS target_s,
+        if(state = 'COMPLETED', duration_ms, greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0)) AS ms
+    FROM flow.v_element_instances
+    WHERE JSONHas({targets:String}, element_id) AND state != 'TERMINATED'
+        AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+        AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+)
+GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, target_s
+ORDER BY source, bpmn_process_id, element_id, bpmn_element_type;
+
+-- question rework: Which elements do instances pass again, and what time does that take?
+-- Elements entered in the time. An element is passed again when it is entered more than once in the same scope, the instance or a
+-- sub-process: by a loop of the model, or by a modification. The turns of a multi-instance activity are not that. rework_ms is the
+-- time of all passes but the first ones, until now of one that is there.
+-- example process=
+SELECT source, bpmn_process_id, element_id, name AS element_name, bpmn_element_type, instances, instances_again, share, passes, passes_again, most_passes, rework_ms
+FROM
+(
+    SELECT source, bpmn_process_id, element_id, bpmn_element_type, uniqExact(process_instance_key) AS instances, uniqExactIf(process_instance_key, times > 1) AS instances_again,
+        round(instances_again / instances, 4) AS share, sum(times) AS passes, sum(times - 1) AS passes_again, max(times) AS most_passes, sum(again_ms) AS rework_ms
+    FROM
+    (
+        SELECT source, bpmn_process_id, element_id, bpmn_element_type, process_instance_key, count() AS times, sum(ms) - argMin(ms, (entered_at, key)) AS again_ms
+        FROM
+        (
+            SELECT *, if(state IN ('ACTIVATING', 'ACTIVE'), greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0), duration_ms) AS ms
+            FROM flow.v_element_instances
+            WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+                AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+                AND (source, ifNull(flow_scope_key, 0)) GLOBAL NOT IN (SELECT source, key FROM flow.v_element_instances WHERE bpmn_element_type = 'MULTI_INSTANCE_BODY')
+        )
+        GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, process_instance_key, flow_scope_key
+    )
+    GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
+    HAVING passes_again > 0
+) AS e
+GLOBAL LEFT JOIN flow.v_element_names AS n USING (source, bpmn_process_id, element_id)
+ORDER BY passes_again DESC, source, bpmn_process_id, element_id, bpmn_element_type;
 
 -- question timeline: What has happened in an instance?
 -- Every event of it once, whichever partition wrote it. Positions order the records of one partition only. Only days are
@@ -487,21 +588,20 @@ WITH RECURSIVE
         ) AS i
         INNER JOIN tree AS t ON i.parent = t.process_instance_key
     )
-SELECT t.depth AS depth, i.process_instance_key AS process_instance_key, i.parent_process_instance_key AS parent_process_instance_key, e.element_id AS element_id,
-    i.bpmn_process_id AS bpmn_process_id, i.version AS version, i.state AS state, i.open_incidents AS open_incidents, i.started_at AS started_at, i.duration_ms AS duration_ms
+SELECT t.depth AS depth, i.process_instance_key AS process_instance_key, i.parent_process_instance_key AS parent_process_instance_key, e.element_id AS element_id, e.element_name AS element_name,
+    i.bpmn_process_id AS bpmn_process_id, i.process_name AS process_name, i.version AS version, i.business_key AS business_key, i.state AS state, i.open_incidents AS open_incidents, i.started_at AS started_at, i.duration_ms AS duration_ms
 FROM tree AS t
 INNER JOIN
 (
-    SELECT process_instance_key, parent_process_instance_key, parent_element_instance_key, bpmn_process_id, version, state, open_incidents, started_at, duration_ms
+    SELECT process_instance_key, parent_process_instance_key, parent_element_instance_key, bpmn_process_id, process_name, version, business_key, state, open_incidents, started_at, duration_ms
     FROM flow.v_process_instances
     WHERE source = {source:String} AND process_instance_key IN (SELECT process_instance_key FROM tree)
 ) AS i ON i.process_instance_key = t.process_instance_key
 LEFT JOIN
 (
-    SELECT key, if(max(migrated) = '', max(e.element_id), splitByChar('\t', max(migrated))[4]) AS element_id
-    FROM flow.element_instances AS e
+    SELECT key, element_id, element_name
+    FROM flow.v_element_instances
     WHERE source = {source:String} AND bpmn_element_type = 'CALL_ACTIVITY' AND process_instance_key IN (SELECT process_instance_key FROM tree)
-    GROUP BY key
 ) AS e ON e.key = i.parent_element_instance_key
 ORDER BY depth, process_instance_key;
 
@@ -516,29 +616,22 @@ ORDER BY source, month, tenant_id;
 
 -- question variable_filter: Which instances have a variable with this value now?
 -- Variables of the instance itself, not those of a scope inside. Numbers compare better with JSONExtractFloat(value).
--- Every record of a variable has its name, so others are passed over before rows are put together (PREWHERE); v_variables
--- says the same and takes half as long again.
-SELECT source, process_instance_key, if(migrated = '', v.bpmn_process_id, substring(migrated, 37)) AS bpmn_process_id, name,
-    if(updated = '', created, substring(updated, 37)) AS value, created AS first_value, length(updates) AS changes,
-    if(updated = '', created_at, fromUnixTimestamp64Milli(toInt64OrZero(substring(updated, 1, 15)), 'UTC')) AS updated_at
-FROM flow.variables AS v FINAL
-PREWHERE name = {name:String}
-WHERE value = {value:String} AND toString(key - scope_distance) = process_instance_key
+SELECT source, process_instance_key, bpmn_process_id, process_name, name, value, first_value, changes, updated_at
+FROM flow.v_variables
+WHERE name = {name:String} AND value = {value:String} AND toString(scope_key) = process_instance_key
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 ORDER BY updated_at DESC, source, process_instance_key
 LIMIT {limit:UInt32};
 
 -- question durations_by_variable: How long do instances take, by the value of a variable?
--- Completed instances that were started in the time, by the value that the variable of the instance has now. PREWHERE as
--- in variable_filter.
+-- Completed instances that were started in the time, by the value that the variable of the instance has now.
 SELECT p.source AS source, v.value AS value, count() AS instances, quantileExactInclusive(0.5)(p.duration_ms) AS p50_ms, quantileExactInclusive(0.95)(p.duration_ms) AS p95_ms
 FROM flow.v_process_instances AS p
 GLOBAL INNER JOIN
 (
-    SELECT cityHash64(source, process_instance_key) AS instance, if(updated = '', created, substring(updated, 37)) AS value
-    FROM flow.variables FINAL
-    PREWHERE name = {name:String}
-    WHERE toString(key - scope_distance) = process_instance_key
+    SELECT cityHash64(source, process_instance_key) AS instance, value
+    FROM flow.v_variables
+    WHERE name = {name:String} AND toString(scope_key) = process_instance_key
 ) AS v ON v.instance = cityHash64(p.source, p.process_instance_key)
 WHERE p.state = 'COMPLETED' AND p.started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND p.started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR p.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR p.tenant_id = {tenant:String})
@@ -560,9 +653,28 @@ WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND creat
 GROUP BY source, assignee, candidate_groups
 ORDER BY tasks DESC, source, assignee, candidate_groups;
 
+-- question handover: Who hands work over to whom, and how long does it take?
+-- Completed user tasks of an instance that have an assignee, in the order of their completion: each hands over to the next, also of
+-- the same person. The time is from the one completion to the other, which was in the time that is asked about.
+-- example process=
+SELECT source, bpmn_process_id, any(process_name) AS process_name, from_assignee, to_assignee, count() AS handovers, uniqExact(process_instance_key) AS instances,
+    quantileExactInclusive(0.5)(gap_ms) AS p50_gap_ms, quantileExactInclusive(0.95)(gap_ms) AS p95_gap_ms
+FROM
+(
+    SELECT source, bpmn_process_id, process_name, process_instance_key, completed_at, assignee AS to_assignee, lagInFrame(assignee) OVER tasks AS from_assignee,
+        dateDiff('millisecond', lagInFrame(completed_at) OVER tasks, completed_at) AS gap_ms
+    FROM flow.v_user_tasks
+    WHERE state = 'COMPLETED' AND assignee != ''
+        AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+    WINDOW tasks AS (PARTITION BY source, process_instance_key ORDER BY completed_at, key ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+)
+WHERE from_assignee != '' AND completed_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND completed_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+GROUP BY source, bpmn_process_id, from_assignee, to_assignee
+ORDER BY handovers DESC, source, bpmn_process_id, from_assignee, to_assignee;
+
 -- question overdue_tasks: Which user tasks are past their due date?
 -- example process=claim
-SELECT source, bpmn_process_id, process_instance_key, element_id, key, assignee, candidate_groups, due_at,
+SELECT source, bpmn_process_id, process_instance_key, element_id, element_name, key, assignee, candidate_groups, due_at,
     dateDiff('millisecond', due_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS overdue_ms
 FROM flow.v_user_tasks
 WHERE state = 'CREATED' AND due_at < parseDateTime64BestEffort({now:String}, 3, 'UTC')
@@ -573,7 +685,7 @@ LIMIT {limit:UInt32};
 -- question overdue_timers: Which timers should have fired and have not?
 -- process_instance_key is empty of the timer of a start event.
 -- example process=
-SELECT source, bpmn_process_id, process_instance_key, element_id, key, due_at, dateDiff('millisecond', due_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS overdue_ms
+SELECT source, bpmn_process_id, process_instance_key, element_id, element_name, key, due_at, dateDiff('millisecond', due_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS overdue_ms
 FROM flow.v_timers
 WHERE state = 'WAITING' AND due_at < parseDateTime64BestEffort({now:String}, 3, 'UTC')
     AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
@@ -583,7 +695,7 @@ LIMIT {limit:UInt32};
 -- question message_waits: Which messages are waited for, since when, and how long did they take?
 -- Subscriptions opened in the time, by the element that waits. correlated are those that got a message, also when they were
 -- deleted at their end or wait for more; messages are all that they got. p50 is until the first. max_wait is of those that wait now.
-SELECT source, bpmn_process_id, element_id, message_name, count() AS subscriptions, countIf(state = 'WAITING') AS waiting,
+SELECT source, bpmn_process_id, element_id, any(element_name) AS element_name, message_name, count() AS subscriptions, countIf(state = 'WAITING') AS waiting,
     countIf(correlations > 0) AS correlated, sum(correlations) AS messages, quantileExactInclusive(0.5)(dateDiff('millisecond', created_at, first_correlated_at)) AS p50_ms,
     quantileExactInclusive(0.95)(dateDiff('millisecond', created_at, first_correlated_at)) AS p95_ms,
     max(if(state = 'WAITING', dateDiff('millisecond', created_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')), NULL)) AS max_wait_ms
@@ -596,7 +708,7 @@ ORDER BY waiting DESC, source, bpmn_process_id, element_id, message_name;
 -- question decision_results: What do decisions come to, and how often?
 -- Evaluations in the time, by the task that called them. share is of the evaluations of that decision and version by that task.
 -- example process=
-SELECT source, decision_id, decision_version, bpmn_process_id, element_id, state, output, count() AS evaluations,
+SELECT source, decision_id, decision_version, bpmn_process_id, element_id, any(element_name) AS element_name, state, output, count() AS evaluations,
     round(evaluations / sum(evaluations) OVER (PARTITION BY source, decision_id, decision_version, bpmn_process_id, element_id), 4) AS share,
     uniqExact(process_instance_key) AS instances
 FROM flow.v_decisions

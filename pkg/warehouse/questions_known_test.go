@@ -15,7 +15,8 @@ import (
 // asking are the parameters of a question, read.
 type asking struct {
 	source, process, tenant, first, second, instance, name, value, zone, tree string
-	from, to, now, quiet                                                      int64
+	from, to, now, quiet, against                                             int64
+	targets                                                                   map[string]int64 // seconds
 	words                                                                     []string
 }
 
@@ -142,9 +143,9 @@ func collect[T any](all []T, value func(T) (int64, bool)) []int64 {
 }
 
 // share is a part of a whole to four places.
-func share(part, whole int) float64 {
-	return math.RoundToEven(float64(part)/float64(whole)*1e4) / 1e4
-}
+func share(part, whole int) float64 { return rounded(float64(part) / float64(whole)) }
+
+func rounded(x float64) float64 { return math.RoundToEven(x*1e4) / 1e4 }
 
 // quantile is the exact one of sorted values, as pandas and numpy have it.
 func quantile(sorted []int64, level float64) any {
@@ -200,6 +201,34 @@ func elementState(e *simulator.Element) string {
 		return "ACTIVE"
 	}
 	return "ACTIVATING"
+}
+
+// ownTime is how long an instance took, without the time in which one that it called was there.
+func (w *world) ownTime(tree string) func(found[*simulator.Instance]) (int64, bool) {
+	called := map[*simulator.Instance][]*simulator.Instance{}
+	for source, truth := range w.truths {
+		byKey := map[int64]*simulator.Instance{}
+		for _, i := range w.truths[source].Instances {
+			byKey[i.Key] = i
+		}
+		for _, i := range truth.Instances {
+			if caller := byKey[i.ParentInstance]; caller != nil && tree == "0" {
+				called[caller] = append(called[caller], i)
+			}
+		}
+	}
+	return func(o found[*simulator.Instance]) (int64, bool) {
+		took, ok := instanceTook(o)
+		var until int64
+		slices.SortFunc(called[o.it], func(a, b *simulator.Instance) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
+		for _, c := range called[o.it] {
+			if end := max(c.CompletedAt, c.TerminatedAt); c.StartedAt > 0 && end > until {
+				took -= end - max(c.StartedAt, until)
+				until = end
+			}
+		}
+		return took, ok
+	}
 }
 
 func instanceTook(o found[*simulator.Instance]) (int64, bool) {

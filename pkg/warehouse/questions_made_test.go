@@ -108,6 +108,11 @@ func TestQuestionsOfMadeRecords(t *testing.T) {
 	calls.instance(0, 0, 13, 12)
 	calls.event(0, "INCIDENT", "CREATED", 30, `"processInstanceKey":13,"bpmnProcessId":"p","errorType":"X"`)
 
+	halves := &handmade{} // 7 takes 10 s, and waits from 1 s to 4 s for 8, and from 2 s to 6 s for 9
+	halves.instance(0, 10*second, 7, -1)
+	halves.instance(second, 4*second, 8, 7)
+	halves.instance(2*second, 6*second, 9, 7)
+
 	heat := &handmade{}
 	heat.element(0, 7, -1, 20, "done", "SERVICE_TASK", 7, "ELEMENT_ACTIVATING", "ELEMENT_ACTIVATED")
 	heat.element(5*second, 7, -1, 20, "done", "SERVICE_TASK", 7, "ELEMENT_COMPLETED")
@@ -125,6 +130,21 @@ func TestQuestionsOfMadeRecords(t *testing.T) {
 	hours := &handmade{}
 	hours.instance(0, 3*hour, 7, -1)
 
+	loop := &handmade{} // A is entered twice, B three times as turns of a body, and C once
+	for i, e := range []string{"A", "B", "A", "B", "B", "C"} {
+		scope := map[string]int64{"A": 7, "B": 50, "C": 7}[e]
+		loop.element(int64(i)*second, 7, -1, int64(20+i), e, "SERVICE_TASK", scope, "ELEMENT_ACTIVATING", "ELEMENT_ACTIVATED")
+		loop.element(int64(i+3)*second, 7, -1, int64(20+i), e, "SERVICE_TASK", scope, "ELEMENT_COMPLETED")
+	}
+	loop.element(0, 7, -1, 50, "B", "MULTI_INSTANCE_BODY", 7, "ELEMENT_ACTIVATING", "ELEMENT_ACTIVATED")
+
+	people := &handmade{} // zoe, then ann twice; 8 is done by one alone, and by nobody who is named
+	for i, who := range []string{"zoe", "ann", "ann", "bob", ""} {
+		instance := map[bool]int{true: 8}[i > 2]
+		people.event(0, "USER_TASK", "CREATED", int64(20+i), `"processInstanceKey":%d,"bpmnProcessId":"p","assignee":"%s"`, max(7, instance), who)
+		people.event(int64(i*i)*second, "USER_TASK", "COMPLETED", int64(20+i), `"processInstanceKey":%d,"bpmnProcessId":"p"`, max(7, instance))
+	}
+
 	db := open(t)
 	var all []sent
 	cases := []struct {
@@ -133,26 +153,33 @@ func TestQuestionsOfMadeRecords(t *testing.T) {
 		records  []string
 		want     []string
 	}{
-		{"durations", nil, durations.records, []string{"p	1		2	31000	31000	54199.99999999999	57100	59420	60000"}},
+		{"durations", nil, durations.records, []string{"p		1		2	31000	31000	54199.99999999999	57100	59420	60000"}},
 		{"directly_follows", nil, parallel(), []string{
-			"p	A	A2	1	1	0	0", "p	A2	join	1	1	0	0", "p	B	B2	1	1	0	0", "p	B2	join	1	1	0	0",
-			"p	fork	A	1	1	0	0", "p	fork	B	1	1	0	0", "p	join	end	1	1	0	0", "p	start	fork	1	1	0	0",
+			"p	A		A2		1	1	0	0", "p	A2		join		1	1	0	0", "p	B		B2		1	1	0	0", "p	B2		join		1	1	0	0",
+			"p	fork		A		1	1	0	0", "p	fork		B		1	1	0	0", "p	join		end		1	1	0	0", "p	start		fork		1	1	0	0",
 		}},
-		{"automation_rate", map[string]string{"tree": "1"}, calls.records, []string{"p	1	5	2	0.4"}},
-		{"automation_rate", map[string]string{"tree": "0"}, nil, []string{"p	1	5	4	0.8"}},
+		{"automation_rate", map[string]string{"tree": "1"}, calls.records, []string{"p		1	5	2	0.4"}},
+		{"automation_rate", map[string]string{"tree": "0"}, nil, []string{"p		1	5	4	0.8"}},
 		{"stuck", map[string]string{"quiet": "60"}, nil, []string{
-			"p	1	12	2025-11-21 04:00:00.000	2025-11-21 04:00:00.000	7200000	0	1",
-			"p	1	13	2025-11-21 04:00:00.000	2025-11-21 04:00:00.000	7200000	1	0",
+			"p		1	12		2025-11-21 04:00:00.000	2025-11-21 04:00:00.000	7200000	0	1",
+			"p		1	13		2025-11-21 04:00:00.000	2025-11-21 04:00:00.000	7200000	1	0",
 		}},
 		{"heatmap", nil, heat.records, []string{
-			"p	for hours	SERVICE_TASK	1	1	0	0	7200000	7200000	7200000",
-			"p	cut off	SERVICE_TASK	1	0	1	0	60000	60000	60000",
-			"p	done	SERVICE_TASK	1	0	0	0	5000	5000	5000",
+			"p	for hours		SERVICE_TASK	1	1	0	0	7200000	7200000	7200000",
+			"p	cut off		SERVICE_TASK	1	0	1	0	60000	60000	60000",
+			"p	done		SERVICE_TASK	1	0	0	0	5000	5000	5000",
 		}},
+		{"targets", map[string]string{"targets": `{"done":5,"for hours":3,"cut off":9}`}, nil, []string{"p		done		SERVICE_TASK	5	1	1	0	0	1	5000	5000", "p		for hours		SERVICE_TASK	3	1	0	1	0	0	7200000	7200000"}},
+		{"targets", map[string]string{"targets": `{"done":4,"for hours":7200}`}, nil, []string{"p		done		SERVICE_TASK	4	1	0	1	0	0	5000	5000", "p		for hours		SERVICE_TASK	7200	1	0	0	1	\\N	7200000	7200000"}},
+		{"rework", nil, loop.records, []string{"p	A		SERVICE_TASK	1	1	1	2	1	2	3000"}},
+		{"handover", nil, people.records, []string{"p		ann	ann	1	1	3000	3000", "p		zoe	ann	1	1	1000	1000"}},
 		{"user_tasks", nil, tasks.records, []string{"zoe	[]	2	0	2	2000	3800	\\N	\\N"}},
 		{"throughput", map[string]string{"to": "2025-11-21T08:30:00+01:00", "zone": "Europe/Berlin"}, hours.records, []string{
-			"p	1	2025-11-21 05:00:00	1	0	0", "p	1	2025-11-21 06:00:00	0	0	0", "p	1	2025-11-21 07:00:00	0	0	0", "p	1	2025-11-21 08:00:00	0	1	0",
+			"p		1	2025-11-21 05:00:00	1	0	0", "p		1	2025-11-21 06:00:00	0	0	0", "p		1	2025-11-21 07:00:00	0	0	0", "p		1	2025-11-21 08:00:00	0	1	0",
 		}},
+		{"work_in_progress", map[string]string{"from": "2025-11-21T05:30:00Z", "to": "2025-11-21T07:30:00Z", "zone": "UTC"}, nil, []string{"p		2025-11-21 05:00:00	0	0	1", "p		2025-11-21 06:00:00	0	0	1", "p		2025-11-21 07:00:00	0	1	0"}},
+		{"period_comparison", map[string]string{"from": "2025-11-21T05:00:00Z", "to": "2025-11-21T06:00:00Z"}, nil, []string{"p		0	1	0	1	0	0	\\N	10800000	\\N	10800000	\\N	\\N	0"}},
+		{"durations", map[string]string{"tree": "0"}, halves.records, []string{"p		1		3	4000	4000	4800	4900	4980	5000"}},
 	}
 	for i := range cases {
 		for j, r := range cases[i].records {

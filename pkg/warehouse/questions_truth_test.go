@@ -20,7 +20,7 @@ func truths() map[string]func(*world, asking) []string {
 			return lines(w.completed(a), func(o found[*simulator.Instance]) string {
 				return line(o.source, o.it.Process.BpmnProcessID, o.it.Process.Version, o.it.Tenant)
 			}, func(all []found[*simulator.Instance]) []any {
-				ms := collect(all, instanceTook)
+				ms := collect(all, w.ownTime(a.tree))
 				return []any{len(all), math.RoundToEven(float64(sum(ms)) / float64(len(ms))), quantile(ms, 0.5), quantile(ms, 0.9), quantile(ms, 0.95), quantile(ms, 0.99), last(ms)}
 			})
 		},
@@ -101,9 +101,28 @@ func truths() map[string]func(*world, asking) []string {
 				return []any{len(all), distinct(all, func(v event) int64 { return v.Value.Instance }), moment(at[len(at)-1])}
 			})
 		},
-		"error_text": errorText,
-		"throughput": throughput,
-		"stuck":      stuck,
+		"error_text":       errorText,
+		"throughput":       throughput,
+		"work_in_progress": workInProgress,
+		"targets":          targets,
+		"rework":           rework,
+		"handover":         handover,
+		"period_comparison": func(w *world, a asking) []string {
+			before := a
+			before.from = cmp.Or(a.against, 2*a.from-a.to)
+			before.to = before.from + a.to - a.from
+			return lines(w.instances(func(i *simulator.Instance) bool { return a.began(i) || before.began(i) }), func(o found[*simulator.Instance]) string {
+				return line(o.source, o.it.Process.BpmnProcessID)
+			}, func(all []found[*simulator.Instance]) []any {
+				n, b := a.period(all), before.period(all)
+				change := any(null)
+				if p50, known := b[3].(float64); known && n[3] != null {
+					change = rounded(n[3].(float64)/p50 - 1)
+				}
+				return []any{n[0], b[0], n[1], b[1], n[2], b[2], n[3], b[3], n[4], b[4], change, n[5], b[5]}
+			})
+		},
+		"stuck": stuck,
 		"version_comparison": func(w *world, a asking) []string {
 			return w.compared(a, func(i *simulator.Instance) string { return line(i.Process.BpmnProcessID, i.Process.Version) })
 		},
@@ -339,16 +358,19 @@ func errorText(w *world, a asking) []string {
 	return out
 }
 
+// hourOf is when the hour of a moment began, as the clocks of the zone say it: those of Kolkata are half an hour off.
+func hourOf(ms int64, zone *time.Location) int64 {
+	_, offset := time.UnixMilli(ms).In(zone).Zone()
+	off := int64(offset) % 3600 * 1000
+	return (ms+off)/3_600_000*3_600_000 - off
+}
+
 func throughput(w *world, a asking) []string {
 	zone, err := time.LoadLocation(a.zone)
 	if err != nil {
 		panic(err)
 	}
-	hour := func(ms int64) int64 { // Kolkata is half an hour off
-		_, offset := time.UnixMilli(ms).In(zone).Zone()
-		off := int64(offset) % 3600 * 1000
-		return (ms+off)/3_600_000*3_600_000 - off
-	}
+	hour := func(ms int64) int64 { return hourOf(ms, zone) }
 	happened := map[string]map[int64][3]int{}
 	for _, o := range w.instances(func(i *simulator.Instance) bool { return a.of(i.Process.BpmnProcessID, i.Tenant) }) {
 		for what, at := range []int64{o.it.StartedAt, o.it.CompletedAt, o.it.TerminatedAt} {
@@ -374,6 +396,123 @@ func throughput(w *world, a asking) []string {
 	return out
 }
 
+// period is instances, completed, canceled, p50, p95 and the share of those with incidents, of the instances that began in the time.
+func (a asking) period(all []found[*simulator.Instance]) []any {
+	all = slices.DeleteFunc(slices.Clone(all), func(o found[*simulator.Instance]) bool { return !a.began(o.it) })
+	in := func(state string) int {
+		return count(all, func(o found[*simulator.Instance]) bool { return instanceState(o.it) == state })
+	}
+	ms, incidents := collect(all, instanceTook), any(null)
+	if len(all) > 0 {
+		incidents = share(count(all, func(o found[*simulator.Instance]) bool { return o.it.Incidents > 0 }), len(all))
+	}
+	return []any{len(all), in("COMPLETED"), in("CANCELED"), quantile(ms, 0.5), quantile(ms, 0.95), incidents}
+}
+
+// workInProgress looks at the end of every hour by itself.
+func workInProgress(w *world, a asking) []string {
+	zone, err := time.LoadLocation(a.zone)
+	if err != nil {
+		panic(err)
+	}
+	all := w.instances(func(i *simulator.Instance) bool {
+		end := max(i.CompletedAt, i.TerminatedAt)
+		return a.of(i.Process.BpmnProcessID, i.Tenant) && i.StartedAt > 0 && i.StartedAt < a.to && (end == 0 || end >= a.from)
+	})
+	var out []string
+	for h := hourOf(a.from, zone); h < a.to; h += 3_600_000 {
+		begin, until := max(h, a.from), min(h+3_600_000, a.to)
+		out = append(out, lines(all, func(o found[*simulator.Instance]) string {
+			return line(o.source, o.it.Process.BpmnProcessID, time.UnixMilli(h).In(zone).Format(time.DateTime))
+		}, func(all []found[*simulator.Instance]) []any {
+			var started, ended, active int
+			for _, o := range all {
+				end := max(o.it.CompletedAt, o.it.TerminatedAt)
+				started += map[bool]int{true: 1}[o.it.StartedAt >= begin && o.it.StartedAt < until]
+				ended += map[bool]int{true: 1}[end >= begin && end < until]
+				active += map[bool]int{true: 1}[o.it.StartedAt < until && (end == 0 || end >= until)]
+			}
+			return []any{started, ended, active}
+		})...)
+	}
+	return out
+}
+
+func targets(w *world, a asking) []string {
+	return lines(w.elements(func(e *simulator.Element) bool {
+		return a.targets[e.ID] > 0 && e.TerminatedAt == 0 && a.when(e.EnteredAt) && a.of(e.Process.BpmnProcessID, e.Instance.Tenant)
+	}), func(o found[*simulator.Element]) string {
+		return line(o.source, o.it.Process.BpmnProcessID, o.it.ID, o.it.Type, a.targets[o.it.ID])
+	}, func(all []found[*simulator.Element]) []any {
+		took := func(o found[*simulator.Element]) (int64, bool) { return elementTook(o.it, a.now) }
+		late := count(all, func(o found[*simulator.Element]) bool { ms, _ := took(o); return ms > 1000*a.targets[o.it.ID] })
+		within := count(all, func(o found[*simulator.Element]) bool {
+			ms, _ := took(o)
+			return o.it.CompletedAt > 0 && ms <= 1000*a.targets[o.it.ID]
+		})
+		part := any(null)
+		if within+late > 0 {
+			part = share(within, within+late)
+		}
+		ms := collect(all, took)
+		return []any{len(all), within, late, len(all) - within - late, part, quantile(ms, 0.5), quantile(ms, 0.95)}
+	})
+}
+
+func rework(w *world, a asking) []string {
+	bodies := map[string]map[int64]bool{}
+	for source, truth := range w.truths {
+		bodies[source] = map[int64]bool{}
+		for _, e := range truth.Elements {
+			bodies[source][e.Key] = e.Type == "MULTI_INSTANCE_BODY"
+		}
+	}
+	passes := slices.DeleteFunc(w.elements(func(e *simulator.Element) bool {
+		return a.when(e.EnteredAt) && a.of(e.Process.BpmnProcessID, e.Instance.Tenant)
+	}), func(o found[*simulator.Element]) bool { return bodies[o.source][o.it.FlowScope] })
+	return slices.DeleteFunc(lines(passes, func(o found[*simulator.Element]) string {
+		return line(o.source, o.it.Process.BpmnProcessID, o.it.ID, o.it.Type)
+	}, func(all []found[*simulator.Element]) []any {
+		slices.SortFunc(all, func(a, b found[*simulator.Element]) int {
+			return cmp.Or(cmp.Compare(a.it.EnteredAt, b.it.EnteredAt), cmp.Compare(a.it.Key, b.it.Key))
+		})
+		times, again, ms := map[[2]int64]int{}, map[int64]bool{}, int64(0)
+		for _, o := range all {
+			of := [2]int64{o.it.Instance.Key, o.it.FlowScope}
+			if times[of]++; times[of] > 1 {
+				took, _ := elementTook(o.it, a.now)
+				again[o.it.Instance.Key], ms = true, ms+took
+			}
+		}
+		instances := distinct(all, func(o found[*simulator.Element]) int64 { return o.it.Instance.Key })
+		return []any{instances, len(again), share(len(again), instances), len(all), len(all) - len(times), slices.Max(slices.Collect(maps.Values(times))), ms}
+	}), func(row string) bool { return strings.Split(row, "\t")[8] == "0" })
+}
+
+func handover(w *world, a asking) []string {
+	type pair struct {
+		source, process, from, to string
+		instance, gap             int64
+	}
+	done := w.tasks(func(u *simulator.UserTask) bool {
+		return u.CompletedAt > 0 && u.Assignee != "" && a.of(u.Process.BpmnProcessID, u.Instance.Tenant)
+	})
+	slices.SortFunc(done, func(a, b found[*simulator.UserTask]) int {
+		return cmp.Or(cmp.Compare(a.it.CompletedAt, b.it.CompletedAt), cmp.Compare(a.it.Key, b.it.Key))
+	})
+	before, all := map[*simulator.Instance]*simulator.UserTask{}, []pair{}
+	for _, o := range done {
+		if b := before[o.it.Instance]; b != nil && a.when(o.it.CompletedAt) {
+			all = append(all, pair{o.source, o.it.Process.BpmnProcessID, b.Assignee, o.it.Assignee, o.it.Instance.Key, o.it.CompletedAt - b.CompletedAt})
+		}
+		before[o.it.Instance] = o.it
+	}
+	return lines(all, func(p pair) string { return line(p.source, p.process, p.from, p.to) }, func(all []pair) []any {
+		ms := collect(all, func(p pair) (int64, bool) { return p.gap, true })
+		return []any{len(all), distinct(all, func(p pair) int64 { return p.instance }), quantile(ms, 0.5), quantile(ms, 0.95)}
+	})
+}
+
 func stuck(w *world, a asking) []string {
 	below := map[string]map[*simulator.Instance]int{}
 	for source, truth := range w.truths {
@@ -384,7 +523,7 @@ func stuck(w *world, a asking) []string {
 		return i.CompletedAt == 0 && i.TerminatedAt == 0 && i.LastSeen < a.now-a.quiet*1000 && a.of(i.Process.BpmnProcessID, i.Tenant)
 	}) {
 		i := o.it
-		out = append(out, line(o.source, i.Process.BpmnProcessID, i.Process.Version, i.Key, moment(i.StartedAt), moment(i.LastSeen), a.now-i.LastSeen, i.OpenIncidents, below[o.source][i]))
+		out = append(out, line(o.source, i.Process.BpmnProcessID, i.Process.Version, i.Key, "", moment(i.StartedAt), moment(i.LastSeen), a.now-i.LastSeen, i.OpenIncidents, below[o.source][i]))
 	}
 	return out
 }
@@ -408,14 +547,14 @@ func timeline(w *world, a asking) []string {
 
 func instanceTree(w *world, a asking) []string {
 	var out []string
-	elements := map[int64]string{-1: ""}
+	names, elements := w.names[a.source], map[int64]string{-1: line("", "")}
 	for _, e := range w.truths[a.source].Elements {
-		elements[e.Key] = e.ID
+		elements[e.Key] = line(e.ID, names[[2]string{e.Process.BpmnProcessID, e.ID}])
 	}
 	var tell func(i *simulator.Instance, depth int)
 	tell = func(i *simulator.Instance, depth int) {
 		took := between(i.StartedAt, max(i.CompletedAt, i.TerminatedAt))
-		out = append(out, line(depth, i.Key, caller(i), elements[i.ParentElement], i.Process.BpmnProcessID, i.Process.Version, instanceState(i), i.OpenIncidents, moment(i.StartedAt), took))
+		out = append(out, line(depth, i.Key, caller(i), elements[i.ParentElement], i.Process.BpmnProcessID, names[[2]string{i.Process.BpmnProcessID, i.Process.BpmnProcessID}], i.Process.Version, "", instanceState(i), i.OpenIncidents, moment(i.StartedAt), took))
 		for _, c := range w.truths[a.source].Instances {
 			if c.ParentInstance == i.Key {
 				tell(c, depth+1)

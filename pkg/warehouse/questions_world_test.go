@@ -3,6 +3,7 @@ package warehouse_test
 import (
 	"cmp"
 	"encoding/json"
+	"encoding/xml"
 	"io"
 	"net/http"
 	"net/url"
@@ -23,8 +24,9 @@ import (
 type world struct {
 	db     *warehouse.DB
 	truths map[string]*simulator.Truth
-	events []event // each once, of both engines, in order of time
-	sent   []sent  // all records, as the engines wrote them
+	names  map[string]map[[2]string]string // of processes and elements in their BPMN, by source, process, and element
+	events []event                         // each once, of both engines, in order of time
+	sent   []sent                          // all records, as the engines wrote them
 
 	mu      sync.Mutex
 	answers map[string]string // given so far: nothing changes any more
@@ -72,7 +74,7 @@ func simulated(t *testing.T) *world {
 	}
 	engine := clickhousetest.Shared(t)
 	clickhousetest.Exec(t, engine, "CREATE DATABASE IF NOT EXISTS flow")
-	w := &world{db: openURL(t, engine.URL("flow")), truths: map[string]*simulator.Truth{}, answers: map[string]string{}}
+	w := &world{db: openURL(t, engine.URL("flow")), truths: map[string]*simulator.Truth{}, names: map[string]map[[2]string]string{}, answers: map[string]string{}}
 	fatal.If(t, w.db.Migrate(t.Context()))
 	var all []sent
 	for i, source := range []string{"cluster-a", "cluster-b"} {
@@ -96,6 +98,9 @@ func simulated(t *testing.T) *world {
 			v.Value.Element = cmp.Or(v.Value.Element, v.Value.Target)
 			w.events = append(w.events, v)
 		}
+	}
+	for source, truth := range w.truths {
+		w.names[source] = namesIn(t, truth)
 	}
 	slices.SortStableFunc(w.events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.At, b.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Position, b.Position))
@@ -136,4 +141,37 @@ func (w *world) ask(t *testing.T, q warehouse.Question, params map[string]string
 	defer w.mu.Unlock()
 	w.answers[asked] = strings.TrimSuffix(string(text), "\n")
 	return w.answers[asked]
+}
+
+// namesIn are the names of processes and elements in the BPMN of the latest version, by process and element.
+func namesIn(t *testing.T, truth *simulator.Truth) map[[2]string]string {
+	t.Helper()
+	all, versions := map[[2]string]string{}, map[[2]string]int64{}
+	for _, d := range truth.Definitions {
+		for decoder := xml.NewDecoder(strings.NewReader(d.XML)); ; {
+			token, err := decoder.Token()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var at [2]string
+			var name string
+			if start, is := token.(xml.StartElement); is {
+				for _, a := range start.Attr {
+					switch a.Name.Local {
+					case "id":
+						at = [2]string{d.BpmnProcessID, a.Value}
+					case "name":
+						name = a.Value
+					}
+				}
+			}
+			if name != "" && d.Version >= versions[at] {
+				all[at], versions[at] = name, d.Version
+			}
+		}
+	}
+	return all
 }

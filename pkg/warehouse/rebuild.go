@@ -40,6 +40,11 @@ func (s *Shadow) Live() *DB { return s.live }
 // Prepare creates the schema, with the retention of the live tables. It fails if the database is used for
 // anything else.
 func (s *Shadow) Prepare(ctx context.Context) error {
+	is, err := s.live.applied(ctx)
+	if err != nil {
+		return err
+	}
+	s.cfg.BusinessKey = is.objects[businessRow]
 	if err := s.Migrate(ctx); err != nil {
 		return err
 	}

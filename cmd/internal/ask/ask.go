@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -81,7 +82,7 @@ func (cfg Config) values(q warehouse.Question) (map[string]string, error) {
 		_, known := values[p.Name]
 		_, given := cfg.Values[p.Name]
 		switch {
-		case p.Default != "":
+		case p.Default != "" || p.Optional:
 			values[p.Name] = p.Default
 		case !known && !given:
 			missing = append(missing, fmt.Sprintf("%s (%s, such as %s)", p.Name, p.Means, p.Example))
@@ -187,7 +188,8 @@ func cells(columns []column, row []json.RawMessage) []cell {
 		case string(value) == "null":
 			all[i] = cell{json: value}
 		case err != nil:
-			all[i] = cell{value, string(value)} // a number or an array
+			text = short(string(value)) // a number or an array
+			all[i] = cell{json.RawMessage(text), text}
 		case columns[i].number:
 			all[i] = cell{json.RawMessage(text), text} // older servers quote 64 bits
 		default:
@@ -195,6 +197,16 @@ func cells(columns []column, row []json.RawMessage) []cell {
 		}
 	}
 	return all
+}
+
+// short prints a float with the 15 digits that it has of a decimal: 54200 and not 54199.99999999999. Other texts stay.
+func short(number string) string {
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || !strings.ContainsAny(number, ".eE") {
+		return number
+	}
+	f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'g', 15, 64), 64)
+	return strconv.FormatFloat(f, 'f', -1, 64)
 }
 
 // numbers matches ClickHouse's numeric types.

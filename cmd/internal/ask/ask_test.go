@@ -57,19 +57,19 @@ func made(t *testing.T) statement.Server {
 func TestEachFormatHasTheAnswer(t *testing.T) {
 	server := made(t)
 	for format, want := range map[string]string{
-		"table": `source  bpmn_process_id  version  tenant_id  instances  avg_ms  p50_ms             p90_ms  p95_ms  p99_ms  max_ms
-engine  =1+1                   1  a|\tb              2   31000   31000  54199.99999999999   57100   59420   60000
+		"table": `source  bpmn_process_id  process_name  version  tenant_id  instances  avg_ms  p50_ms  p90_ms  p95_ms  p99_ms  max_ms
+engine  =1+1                                 1  a|\tb              2   31000   31000   54200   57100   59420   60000
 `,
-		"csv": `source,bpmn_process_id,version,tenant_id,instances,avg_ms,p50_ms,p90_ms,p95_ms,p99_ms,max_ms
-engine,'=1+1,1,a|	b,2,31000,31000,54199.99999999999,57100,59420,60000
+		"csv": `source,bpmn_process_id,process_name,version,tenant_id,instances,avg_ms,p50_ms,p90_ms,p95_ms,p99_ms,max_ms
+engine,'=1+1,,1,a|	b,2,31000,31000,54200,57100,59420,60000
 `,
 		"json": `[
-{"source":"engine","bpmn_process_id":"=1+1","version":1,"tenant_id":"a|\tb","instances":2,"avg_ms":31000,"p50_ms":31000,"p90_ms":54199.99999999999,"p95_ms":57100,"p99_ms":59420,"max_ms":60000}
+{"source":"engine","bpmn_process_id":"=1+1","process_name":"","version":1,"tenant_id":"a|\tb","instances":2,"avg_ms":31000,"p50_ms":31000,"p90_ms":54200,"p95_ms":57100,"p99_ms":59420,"max_ms":60000}
 ]
 `,
-		"md": `| source | bpmn_process_id | version | tenant_id | instances | avg_ms | p50_ms | p90_ms | p95_ms | p99_ms | max_ms |
-|---|---|--:|---|--:|--:|--:|--:|--:|--:|--:|
-| engine | =1+1 | 1 | a\|\\tb | 2 | 31000 | 31000 | 54199.99999999999 | 57100 | 59420 | 60000 |
+		"md": `| source | bpmn_process_id | process_name | version | tenant_id | instances | avg_ms | p50_ms | p90_ms | p95_ms | p99_ms | max_ms |
+|---|---|---|--:|---|--:|--:|--:|--:|--:|--:|--:|
+| engine | =1+1 |  | 1 | a\|\\tb | 2 | 31000 | 31000 | 54200 | 57100 | 59420 | 60000 |
 `,
 	} {
 		var out strings.Builder
@@ -174,13 +174,13 @@ func TestAnAnswerThatFailsIsNotPrinted(t *testing.T) {
 		}
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(out, head+`["-1",-1]`+"\n"+`["=a","9007199254740993"]`+"\n"+`["@\u001b[2J",null]`+"\n")
+		_, _ = io.WriteString(out, head+`["-1",-1.10]`+"\n"+`["0.30000000000000004",1.2345678901234567e-7]`+"\n"+`["=a","9007199254740993"]`+"\n"+`["@\u001b[2J",null]`+"\n")
 	}))
 	defer server.Close()
 	for format, want := range map[string]string{
-		"csv":   "source,key\n'-1,-1\n'=a,9007199254740993\n'@\x1b[2J,\n",
-		"json":  "[\n{\"source\":\"-1\",\"key\":-1},\n{\"source\":\"=a\",\"key\":9007199254740993},\n{\"source\":\"@\\u001b[2J\",\"key\":null}\n]\n",
-		"table": "source                 key\n-1                      -1\n=a        9007199254740993\n@\\x1b[2J\n",
+		"csv":   "source,key\n'-1,-1.1\n0.30000000000000004,0.000000123456789012346\n'=a,9007199254740993\n'@\x1b[2J,\n",
+		"json":  "[\n{\"source\":\"-1\",\"key\":-1.1},\n{\"source\":\"0.30000000000000004\",\"key\":0.000000123456789012346},\n{\"source\":\"=a\",\"key\":9007199254740993},\n{\"source\":\"@\\u001b[2J\",\"key\":null}\n]\n",
+		"table": "source                                   key\n-1                                      -1.1\n0.30000000000000004  0.000000123456789012346\n=a                          9007199254740993\n@\\x1b[2J\n",
 	} {
 		var out strings.Builder
 		err := ask.Run(t.Context(), ask.Config{ClickHouse: statement.Server(server.URL), Question: "usage", Format: format, To: &out})

@@ -54,7 +54,7 @@ func greatest(s *string, o text) {
 }
 
 // take adds a stored record.
-func (f *aggregates) take(r *record) {
+func (f *aggregates) take(r *record, businessKey string) {
 	f.takePartition(r)
 	if r.RecordType != "EVENT" {
 		return
@@ -65,6 +65,9 @@ func (f *aggregates) take(r *record) {
 		if aboutInstance(of.instance) {
 			at(f.instances, of.instance).take(r)
 		}
+	}
+	if aboutInstance(of.instance) && businessKey != "" && string(r.Value.Name) == businessKey && whole(r.Value.ScopeKey.n) == of.instance && r.is("VARIABLE", "CREATED", "UPDATED") {
+		at(f.instances, of.instance).takeBusinessKey(r)
 	}
 	if r.is("JOB_BATCH", "ACTIVATED") {
 		f.takeBatch(r)

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { clickhousetest.Main(m) }
 // merges anything, and afterwards.
 func TestTheViewsAgreeWithTheOracle(t *testing.T) {
 	_, url := clickhousetest.FreshDatabase(t)
-	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	db, err := warehouse.Open(warehouse.Config{URL: url, BusinessKey: businessKey}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	fatal.If(t, err)
 	t.Cleanup(func() { db.Close() })
 	fatal.If(t, db.Migrate(t.Context()))
@@ -77,6 +77,7 @@ func TestTheViewsAgreeWithTheOracle(t *testing.T) {
 	} {
 		t.Run(source, func(t *testing.T) {
 			o := oracle.New(source)
+			o.BusinessKey = businessKey
 			oracles[source] = o
 			for _, raw := range c.records {
 				fatal.If(t, o.Add(oracle.Line{Source: source, Acked: true, Record: raw}))
@@ -144,6 +145,9 @@ func generated(e load.Envelope) (records [][]byte) {
 	}
 	return records
 }
+
+// businessKey is a variable of simulated instances, of any JSON.
+const businessKey = "note"
 
 // lines are the records of a sample.
 func lines(t *testing.T, name string) (records [][]byte) {

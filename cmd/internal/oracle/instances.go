@@ -1,6 +1,8 @@
 package oracle
 
 import (
+	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 )
@@ -13,7 +15,8 @@ type instance struct {
 	began               []string // 2 of ELEMENT_ACTIVATING, 1 of ELEMENT_ACTIVATED; then process, version and definition
 	migrated            last
 	parent, caller      number
-	business            string
+	business            string // businessId
+	businessVariable    last
 	ofElements          bool // not of jobs and incidents alone
 	completed, ended    bool // ended: terminated
 
@@ -59,6 +62,23 @@ func (i *instance) take(r *record) {
 			i.jobFailures++
 		}
 	}
+}
+
+// takeBusinessKey adds a value of the variable that names the instance.
+func (i *instance) takeBusinessKey(r *record) {
+	greatest(&i.tenant, r.Value.TenantID)
+	greatest(&i.process, r.Value.BpmnProcessID)
+	i.version.most(r.version)
+	i.definition.most(r.Value.ProcessDefinitionKey)
+	value := string(r.Value.Value)
+	var text string
+	switch err := json.Unmarshal([]byte(value), &text); {
+	case value == "null":
+		value = ""
+	case err == nil:
+		value = text
+	}
+	i.businessVariable.take(r, value)
 }
 
 // takeProcess adds an event of the process element.
@@ -176,7 +196,7 @@ func (f *aggregates) instanceTable() *Table {
 		first := i.first()
 		t.put(key, i.tenant, i.migrated.or(0, i.process), i.migrated.or(1, i.version.cell()), i.migrated.or(2, i.definition.cell()),
 			first[0], first[1], first[2], i.callerKey(), i.caller.but(-1),
-			i.business, texts(slices.Sorted(maps.Keys(i.processes))), i.startedAt.time(), i.completedAt.time(), i.terminatedAt.time(),
+			cmp.Or(i.business, i.businessVariable.or(0, "")), texts(slices.Sorted(maps.Keys(i.processes))), i.startedAt.time(), i.completedAt.time(), i.terminatedAt.time(),
 			i.firstSeen.time(), i.lastSeen.time(), i.state(), between(i.startedAt, i.completedAt.or(i.terminatedAt)),
 			keys(i.incidents), keys(i.resolved), whole(int64(len(i.incidents))), whole(int64(i.open())), flag(open[key] != nil), whole(i.jobFailures))
 	}

@@ -30,6 +30,9 @@ type Oracle struct {
 	// before Read.
 	Forgotten map[string]bool
 
+	// BusinessKey is the variable that the ingester's --business-key names. Set it before Read.
+	BusinessKey string
+
 	source     string
 	expired    map[string]int64   // rows that may have expired
 	gone       map[string]int64   // counters of these
@@ -234,7 +237,7 @@ func (o *Oracle) store(r *record) {
 	if o.expired[r.row()] > 0 {
 		o.gone[counter]++
 	}
-	o.aggregates.take(r)
+	o.aggregates.take(r, o.BusinessKey)
 }
 
 // CompareCounters compares the counters. Strangers and Missing of the report are the

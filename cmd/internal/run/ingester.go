@@ -35,6 +35,7 @@ type Ingester struct {
 
 	ClickHouse
 	Ingest ingest.Config `embed:""`
+	Business
 	Retention
 	Memory int64 `default:"536870912" help:"Memory of the process in bytes, shared by its lanes: at least 48 MiB for each."`
 
@@ -79,6 +80,11 @@ func (c ClickHouse) Config() (warehouse.Config, error) {
 	return cfg, nil
 }
 
+// Business has the option of what names instances in the words of the business.
+type Business struct {
+	BusinessKey string `help:"Name of the variable of instances whose value is their business key, where they have no businessId. Empty: as named before. sluice rebuild applies it to earlier records."`
+}
+
 // Retention has the options of how long processed data is kept.
 type Retention struct {
 	state.SweepConfig
@@ -109,7 +115,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 	if err != nil {
 		return err
 	}
-	config.Tracer = opsServer.Tracer("warehouse")
+	config.Tracer, config.BusinessKey = opsServer.Tracer("warehouse"), i.BusinessKey
 	db, err := warehouse.Open(config, log, reg)
 	if err != nil {
 		return err

@@ -6,7 +6,8 @@
 -- times that a record lacks are NULL and never 1970.
 --
 -- Instances come from their PROCESS_INSTANCE events; jobs and incidents add to them, and
--- PROCESS_INSTANCE_CREATION adds the business key alone.
+-- PROCESS_INSTANCE_CREATION adds the business key alone, and so does the variable that the
+-- ingester's --business-key names.
 -- TIMER, PROCESS_EVENT, MESSAGE_SUBSCRIPTION and others make no row: they come with events
 -- of elements, many lack bpmnProcessId, and some outlive their instance.
 --
@@ -16,7 +17,7 @@
 TABLE process_instances
 source process_instance_key
 bpmn_process_id max(Text) -- bpmnProcessId; what it is after a migration is in migrated
-processes set(String) = groupUniqArrayIf(toString(r.bpmn_process_id), NOT of_creation) -- every bpmnProcessId of its events: more than one when it was moved to another process
+processes set(String) = groupUniqArrayIf(toString(r.bpmn_process_id), NOT of_key) -- every bpmnProcessId of its events: more than one when it was moved to another process
 tenant_id
 version max(Int64?) -- version of the process, or processDefinitionVersion; what it is after a migration is in migrated
 process_definition_key max(Int64?) -- processDefinitionKey; likewise
@@ -24,7 +25,7 @@ began max(String) = if(of_process AND r.intent IN ('ELEMENT_ACTIVATING', 'ELEMEN
 migrated max(String) = if(of_process AND r.intent = 'ELEMENT_MIGRATED', concat({{.Order}}, '\t', definition), '')
 parent_process_instance_key max(Int64?) -- parentProcessInstanceKey: the instance that called it; -1 when none did
 parent_element_instance_key max(Int64?) -- parentElementInstanceKey: the call activity in that; -1
-business_key max(String) -- business id; empty when it has none (businessId)
+business_key max(String) = multiIf(r.business_key != '', concat('~', r.business_key), of_variable, concat({{.Order}}, '\t', if(JSONType(said) = 'String', JSONExtractString(said), if(said = 'null', '', said))), '') -- ~ and the businessId, which is greater than all else; order and value, tab between, of the variable that --business-key names; or empty
 state max(UInt8) = multiIf(of_process AND r.intent = 'ELEMENT_TERMINATED', 4, of_process AND r.intent = 'ELEMENT_COMPLETED', 3, of_element, 1, 0) -- 0 only jobs or incidents seen, 1 events of its elements, 3 ELEMENT_COMPLETED, 4 ELEMENT_TERMINATED of the PROCESS
 started_at min(Time?) = if(of_process AND r.intent = 'ELEMENT_ACTIVATED', at, NULL) -- UTC (ELEMENT_ACTIVATED of the PROCESS)
 completed_at max(Time?) = if(of_process AND r.intent = 'ELEMENT_COMPLETED', at, NULL) -- UTC (ELEMENT_COMPLETED of the PROCESS)
@@ -36,13 +37,14 @@ resolved_incident_keys set(Int64) = groupUniqArrayIf(r.key, r.value_type = 'INCI
 job_failures set(Int64) = groupUniqArrayIf({{.Mark}}, r.value_type = 'JOB' AND r.intent = 'FAILED') -- one number for each JOB FAILED: its position, or a hash of its identity
 INDEX ix_started started_at TYPE minmax GRANULARITY 1
 WITH
-    r.value_type = 'PROCESS_INSTANCE_CREATION' AS of_creation,
-    if(toUnixTimestamp64Milli(r.ts) > 0 AND NOT of_creation, toNullable(r.ts), NULL) AS at,
+    {{.OfBusinessKey}} AS of_variable, if(of_variable, JSONExtractString(r.extra, 'value'), '') AS said,
+    r.value_type = 'PROCESS_INSTANCE_CREATION' OR of_variable AS of_key,
+    if(toUnixTimestamp64Milli(r.ts) > 0 AND NOT of_key, toNullable(r.ts), NULL) AS at,
     r.value_type = 'PROCESS_INSTANCE' AS of_element,
     of_element AND r.bpmn_element_type = 'PROCESS' AS of_process,
     concat(toString(r.bpmn_process_id), '\t', toString(ifNull(r.version, 0)), '\t', toString(ifNull(r.process_definition_key, 0))) AS definition
 FEED flow.records AS r
-    WHERE r.record_type = 'EVENT' AND r.value_type IN ('PROCESS_INSTANCE', 'JOB', 'INCIDENT', 'PROCESS_INSTANCE_CREATION') AND r.process_instance_key NOT IN ('', '-1', '0')
+    WHERE r.record_type = 'EVENT' AND (r.value_type IN ('PROCESS_INSTANCE', 'JOB', 'INCIDENT', 'PROCESS_INSTANCE_CREATION') OR of_variable) AND r.process_instance_key NOT IN ('', '-1', '0')
 
 -- One row for each process instance that has open incidents itself, or in an instance below it: one that it called, or that such a one called.
 --
@@ -97,7 +99,7 @@ first_version Int64? = multiIf(i.began != '', toInt64OrNull(first[3]), i.migrate
 first_process_definition_key Int64? = multiIf(i.began != '', toInt64OrNull(first[4]), i.migrated = '', i.process_definition_key, NULL) -- definition it began with; NULL likewise
 parent_process_instance_key = if(i.parent_process_instance_key > 0, toString(assumeNotNull(i.parent_process_instance_key)), '')
 parent_element_instance_key = nullIf(i.parent_element_instance_key, -1)
-business_key
+business_key = substring(i.business_key, if(startsWith(i.business_key, '~'), 2, 37)) -- business key: the businessId, or the last value of the instance's variable that the ingester's --business-key names; empty when it has none
 processes Array(String) = arraySort(i.processes) -- every process that its events name, more than one when it was migrated to another
 started_at completed_at terminated_at first_seen last_seen
 state String = multiIf(i.state = 4, 'CANCELED', i.state = 3, 'COMPLETED', {{.Late "i.started_at" "i.last_seen"}}, 'EXPIRED', 'ACTIVE') -- ACTIVE, COMPLETED, CANCELED; EXPIRED: a late record of an instance that has left the tables, so that its start is missing

@@ -134,6 +134,15 @@ func (f File) Statements(s Server) ([]string, error) {
 	return all, nil
 }
 
+// Feed is the statement that makes the materialized view of a table as it is for another server.
+func (s *Schema) Feed(table string) File {
+	f := File{Name: table, Source: `{{replace "` + table + `"}};` + "\n"}
+	for _, of := range s.Objects {
+		f.known = append(f.known, of.objects...)
+	}
+	return f
+}
+
 // render is a statement for a server.
 func (f File) render(s Server, text string) (string, error) {
 	funcs := template.FuncMap{

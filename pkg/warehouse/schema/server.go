@@ -22,6 +22,8 @@ type Server struct {
 	Version  Version  // of ClickHouse
 	Settings []string // of Writing, that it knows
 	Checks   string   // the SELECT of v_lint, over the database flow
+
+	BusinessKey string // variable that has the business key of an instance; empty: none
 }
 
 // Table names the table that holds the rows on each server. In a cluster the plain name
@@ -289,6 +291,14 @@ func (Server) Callers() string {
         SELECT source, process_instance_key, toString(assumeNotNull(max(c.parent_process_instance_key))) AS caller
         FROM flow.process_instances AS c WHERE c.parent_process_instance_key > 0 GROUP BY source, process_instance_key
     )`
+}
+
+// OfBusinessKey is a condition for the records of the variable that has the business key of an instance.
+func (s Server) OfBusinessKey() string {
+	if s.BusinessKey == "" {
+		return "0"
+	}
+	return "(r.value_type = 'VARIABLE' AND r.intent IN ('CREATED', 'UPDATED') AND toString(ifNull(r.scope_key, 0)) = r.process_instance_key AND JSONExtractString(r.extra, 'name') = " + quote(s.BusinessKey) + ")"
 }
 
 // Late is a condition for an instance that has left the tables, and of which a record came
