@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -73,9 +74,7 @@ func TestSiblingsDoNotImportEachOther(t *testing.T) {
 		return nil
 	})
 	fatal.If(t, err)
-	if checked < 10 {
-		t.Fatalf("checked %d files: the walk missed the packages", checked)
-	}
+	fatal.When(t, checked < 10, "checked %d files: the walk missed the packages", checked)
 }
 
 // TestTheOracleStandsAlone: what chaos compares the tables with shares no code with what
@@ -98,9 +97,7 @@ func TestTheOracleStandsAlone(t *testing.T) {
 			}
 		}
 	}
-	if checked < 5 {
-		t.Fatalf("checked %d files: the oracle is somewhere else", checked)
-	}
+	fatal.When(t, checked < 5, "checked %d files: the oracle is somewhere else", checked)
 }
 
 // TestTheProgramsNeedNoTools: what only tools need is in modules of their own
@@ -109,8 +106,6 @@ func TestTheProgramsNeedNoTools(t *testing.T) {
 	mod, err := os.ReadFile("../go.mod")
 	fatal.If(t, err)
 	for _, tools := range []string{"chromedp", "go-elasticsearch", "k8s.io"} {
-		if strings.Contains(string(mod), tools) {
-			t.Errorf("go.mod names %s", tools)
-		}
+		expect.Not(t, strings.Contains(string(mod), tools), "go.mod names %s", tools)
 	}
 }

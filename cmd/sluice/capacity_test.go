@@ -7,6 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"sluice/pkg/capacity"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -18,9 +19,7 @@ func TestWhatCapacityAsksByDefault(t *testing.T) {
 		_, err = parser.Parse(nil)
 	}
 	fatal.If(t, err)
-	if got := c.ask(0); got != capacity.Default {
-		t.Errorf("it asks %+v, want %+v", got, capacity.Default)
-	}
+	expect.Equal(t, "it asks", capacity.Default, c.ask(0))
 	if want := []float64{10_000, 100_000, 1_000_000, 10_000_000}; !slices.Equal(c.Rate, want) {
 		t.Errorf("it asks for %v records per second, want %v", c.Rate, want)
 	}

@@ -56,9 +56,7 @@ func BenchmarkPost(b *testing.B) {
 			r.ContentLength = int64(len(bodies[i]))
 			clear(w.h)
 			s.Handler().ServeHTTP(w, r)
-			if w.status != 0 && w.status != http.StatusOK {
-				b.Fatalf("got %d", w.status)
-			}
+			fatal.When(b, w.status != 0 && w.status != http.StatusOK, "got %d", w.status)
 		})
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -27,9 +28,7 @@ func raw(t *testing.T, addr string, write func(net.Conn)) (string, time.Duration
 	go write(conn)
 	fatal.If(t, conn.SetReadDeadline(start.Add(10*time.Second)))
 	answer, err := io.ReadAll(conn)
-	if err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "reset") {
-		t.Errorf("read: %v", err)
-	}
+	expect.Not(t, err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "reset"), "read: %v", err)
 	return string(answer), time.Since(start)
 }
 
@@ -71,16 +70,10 @@ func TestClientsThatKeepUsWaitingAreCutOff(t *testing.T) {
 			d := newDoor(t, cfg)
 			addr, _ := d.run(t)
 			answer, took := raw(t, addr, func(c net.Conn) { trickle(c, tt.first, tt.again, tt.every) })
-			if !strings.HasPrefix(answer, tt.answer) || tt.answer == "" && answer != "" {
-				t.Errorf("got %q, want it to begin with %q", answer, tt.answer)
-			}
-			if took > tt.within {
-				t.Errorf("cut off after %s, want within %s", took, tt.within)
-			}
+			expect.Not(t, !strings.HasPrefix(answer, tt.answer) || tt.answer == "" && answer != "", "got %q, want it to begin with %q", answer, tt.answer)
+			expect.Not(t, took > tt.within, "cut off after %s, want within %s", took, tt.within)
 			eventually(t, "the memory is given back", func() bool { return d.held(t) == 0 })
-			if len(d.stream.subs) != 0 {
-				t.Error("something was published")
-			}
+			expect.Not(t, len(d.stream.subs) != 0, "something was published")
 		})
 	}
 }
@@ -88,9 +81,7 @@ func TestClientsThatKeepUsWaitingAreCutOff(t *testing.T) {
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 30s in vain: %s", what)
-		}
+		fatal.When(t, time.Now().After(deadline), "waited 30s in vain: %s", what)
 	}
 }
 
@@ -104,9 +95,7 @@ func TestAClientThatGoesAwayStoresNothing(t *testing.T) {
 	conn.Close()
 	eventually(t, "the memory is given back", func() bool { return d.held(t) == 0 })
 	eventually(t, "it is counted", func() bool { return d.metric(t, "sluice_api_rejections_total", "body_incomplete") == 1 })
-	if len(d.stream.subs) != 0 {
-		t.Error("something was published")
-	}
+	expect.Not(t, len(d.stream.subs) != 0, "something was published")
 }
 
 func TestAClientThatMayNotIsToldBeforeItSendsItsBody(t *testing.T) {
@@ -118,9 +107,7 @@ func TestAClientThatMayNotIsToldBeforeItSendsItsBody(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprint(conn, strings.Replace(head, "engine", token, 1)+"Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
 		line, err := bufio.NewReader(conn).ReadString('\n')
-		if err != nil || !strings.HasPrefix(line, want) {
-			t.Errorf("%s: got %q %v, want %s", token, line, err, want)
-		}
+		expect.Not(t, err != nil || !strings.HasPrefix(line, want), "%s: got %q %v, want %s", token, line, err, want)
 	}
 }
 
@@ -184,14 +171,10 @@ func TestWithoutMemoryARequestIsRefusedAfterItsWait(t *testing.T) {
 	<-entered
 	resp := d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", large))
 	wantProblem(t, resp, 429, "overloaded")
-	if got := resp.Header.Get("Retry-After"); got != "1" {
-		t.Errorf("Retry-After: got %q, want 1", got)
-	}
+	expect.Equal(t, "Retry-After", "1", resp.Header.Get("Retry-After"))
 	goOn()
 	for range 2 {
 		wantOK(t, <-answers)
 	}
-	if held := d.held(t); held != 0 {
-		t.Errorf("%g bytes are still held", held)
-	}
+	expect.Equal(t, "bytes are still held", 0, d.held(t))
 }

@@ -128,9 +128,7 @@ func TestAConditionHoldsWhenItsChangeIsApplied(t *testing.T) {
 				wantOK(t, d.put(field, `{"name":"Mary"}`))
 			}
 			wantProblem(t, d.put(field, `{"name":"Lin"}`, condition(etag)), 412, "condition_failed")
-			if n := len(d.ledger.changes); n != 3 {
-				t.Errorf("%d changes are in the lane, want 3, the last of which is ignored", n)
-			}
+			expect.Equal(t, "changes are in the lane", 3, len(d.ledger.changes))
 			now := d.get(field)
 			wantDocument(t, now, `{"id":"f","name":"Mary","tableId":"t"}`)
 			wantOK(t, d.put(field, `{"name":"Lin"}`, header("If-Match", now.Header.Get("ETag"))))
@@ -216,9 +214,7 @@ func TestAReaderWaitsForTheChangeThatWasAccepted(t *testing.T) {
 		time.Sleep(30 * time.Millisecond)
 		d.ledger.mu.Lock()
 		defer d.ledger.mu.Unlock()
-		if err := d.ledger.apply(d.ledger.changes[0], 3); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, d.ledger.apply(d.ledger.changes[0], 3))
 	}()
 	wantDocument(t, d.get(userPath), `{"id":"engine-a","name":"Ada"}`)
 }

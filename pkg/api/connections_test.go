@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -69,9 +70,7 @@ func TestConnectionsOfAnAddressAreCapped(t *testing.T) {
 		busyConn(t, "127.0.0.2", addr)
 	}
 	eventually(t, "all of them are busy", func() bool { return d.metric(t, "sluice_api_requests_in_flight", "") == 4 })
-	if !closedByServer(dialFrom(t, "127.0.0.2", addr)) || d.metric(t, "sluice_api_connections_rejected_total", "") != 1 {
-		t.Error("one more connection of the address was not refused")
-	}
+	expect.Not(t, !closedByServer(dialFrom(t, "127.0.0.2", addr)) || d.metric(t, "sluice_api_connections_rejected_total", "") != 1, "one more connection of the address was not refused")
 	wantUsed(t, dialFrom(t, "127.0.0.1", addr))
 }
 
@@ -91,9 +90,7 @@ func TestAnIdleConnectionMakesPlaceForANewOneOfItsAddress(t *testing.T) {
 	}
 	used(kept[0]) // now the second one waits longest
 	wantUsed(t, dialFrom(t, "127.0.0.1", addr))
-	if !closedByServer(kept[1]) {
-		t.Error("the connection that waited longest is still there")
-	}
+	expect.Not(t, !closedByServer(kept[1]), "the connection that waited longest is still there")
 	wantUsed(t, kept[0])
 }
 
@@ -114,7 +111,5 @@ func TestAHoarderOfConnectionsShutsNoOthersOut(t *testing.T) {
 			t.Errorf("a client waited %s for a connection", took)
 		}
 	}
-	if d.metric(t, "sluice_api_connections_closed_total", "") == 0 {
-		t.Error("no connection was closed")
-	}
+	expect.Not(t, d.metric(t, "sluice_api_connections_closed_total", "") == 0, "no connection was closed")
 }

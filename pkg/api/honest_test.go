@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sluice/pkg/api"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -19,9 +20,7 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	resp := d.patch(body, header("Authorization", "plain"))
 	wantOK(t, resp)
 	want := `"#/GRANT", "#/Status", "#/%C5%BFtatus", "#/Projects/0/grant", "#/projects/1/License"`
-	if got := resp.Header.Get("Sluice-Ignored"); got != want {
-		t.Errorf("Sluice-Ignored: got %s, want %s", got, want)
-	}
+	expect.Equal(t, "Sluice-Ignored", want, resp.Header.Get("Sluice-Ignored"))
 	got := text(t, d.get(userPath, header("Authorization", "plain")))
 	if want := `{"Projects":[{"id":"r"}],"id":"plain","name":"Ada","projects":[{"id":"p"},{"id":"q"}]}`; got != want {
 		t.Errorf("stored is %s, want %s", got, want)
@@ -29,9 +28,7 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 
 	resp = d.patch(body) // of an admin
 	wantOK(t, resp)
-	if got := resp.Header.Get("Sluice-Ignored"); got != "" {
-		t.Errorf("an admin was ignored: %s", got)
-	}
+	expect.Equal(t, "an admin was ignored", "", resp.Header.Get("Sluice-Ignored"))
 
 	many := `{"projects":[` + strings.TrimSuffix(strings.Repeat(`{"grant":{}},`, 30), ",") + `]}`
 	resp = d.patch(many, header("Authorization", "plain"))
@@ -63,9 +60,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 				t.Errorf("%s of %s: %q, by HEAD %q", name, path, get.Header.Get(name), head.Header.Get(name))
 			}
 		}
-		if get.StatusCode != head.StatusCode {
-			t.Errorf("%s: %d, by HEAD %d", path, get.StatusCode, head.StatusCode)
-		}
+		expect.Not(t, get.StatusCode != head.StatusCode, "%s: %d, by HEAD %d", path, get.StatusCode, head.StatusCode)
 	}
 	r := request(http.MethodHead, "http://"+addr+"/flow/flowRecord/batch", "")
 	r.RequestURI = ""
@@ -83,9 +78,7 @@ func TestTheClientsRequestIDComesBack(t *testing.T) {
 		for _, body := range []string{`{"id":"1-1"}`, `{`} {
 			resp := d.post(body, header("X-Request-Id", id))
 			got := resp.Header.Get("X-Request-Id")
-			if comesBack != (got == id) || !comesBack && len(got) != 36 {
-				t.Errorf("%q came back as %q", id, got)
-			}
+			expect.Not(t, comesBack != (got == id) || !comesBack && len(got) != 36, "%q came back as %q", id, got)
 			if body == `{` {
 				wantProblem(t, resp, 400, "invalid_json")
 			}
@@ -96,9 +89,7 @@ func TestTheClientsRequestIDComesBack(t *testing.T) {
 	resp := d.post(`{"id":"1-1"}`, header("X-Request-Id", "client-7"))
 	p := wantProblem(t, resp, 500, "internal")
 	for _, want := range []string{"client_request_id=client-7", "request_id=" + strings.TrimPrefix(p.Instance, "urn:uuid:")} {
-		if !bytes.Contains(d.log.Bytes(), []byte(want)) {
-			t.Errorf("the log lacks %s: %s", want, d.log)
-		}
+		expect.Not(t, !bytes.Contains(d.log.Bytes(), []byte(want)), "the log lacks %s: %s", want, d.log)
 	}
 }
 
@@ -112,8 +103,6 @@ func TestTheTypeOfAProblemIsAnAddress(t *testing.T) {
 		t.Errorf("%s does not lead anywhere", p.Type)
 	}
 	for _, f := range api.Failures() {
-		if !strings.Contains(page, `<tr id="`+f.Code+`"><td><code>`+f.Code+`</code></td><td>`+f.Status+`</td><td>`) {
-			t.Errorf("the page does not explain %s", f.Code)
-		}
+		expect.Not(t, !strings.Contains(page, `<tr id="`+f.Code+`"><td><code>`+f.Code+`</code></td><td>`+f.Status+`</td><td>`), "the page does not explain %s", f.Code)
 	}
 }

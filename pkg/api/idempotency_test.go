@@ -45,12 +45,8 @@ func TestARepeatIsAnsweredOKAndStoresNothingNew(t *testing.T) {
 			}
 			second := d.post(again, tt.second...)
 			wantOK(t, second)
-			if got := first.Header.Get("Idempotent-Replayed"); got != "" {
-				t.Errorf("first answer: Idempotent-Replayed is %q, want none", got)
-			}
-			if got := second.Header.Get("Idempotent-Replayed") == "true"; got != tt.replayed {
-				t.Errorf("second answer: replayed is %t, want %t", got, tt.replayed)
-			}
+			expect.Equal(t, "first answer: Idempotent-Replayed", "", first.Header.Get("Idempotent-Replayed"))
+			expect.Equal(t, "second answer: replayed", tt.replayed, second.Header.Get("Idempotent-Replayed") == "true")
 			if stored := len(d.stream.stored()); (stored == once) != tt.replayed {
 				t.Errorf("stored %d records, %d after the first", stored, once)
 			}
@@ -104,9 +100,7 @@ func TestAFailedPublishIsSettledBySendingItAgain(t *testing.T) {
 			d.stream.before, d.stream.after = nil, nil
 			resp := d.post(body)
 			wantOK(t, resp)
-			if got := resp.Header.Get("Idempotent-Replayed") == "true"; got != tt.replayed {
-				t.Errorf("replayed is %t, want %t", got, tt.replayed)
-			}
+			expect.Equal(t, "replayed", tt.replayed, resp.Header.Get("Idempotent-Replayed") == "true")
 			expect.Equal(t, "stored", []string{`{"id":"1-1"}`, `{"id":"1-2"}`}, d.stream.stored())
 		})
 	}
@@ -122,11 +116,7 @@ func TestWhatIsPublishedSaysWhereItComesFrom(t *testing.T) {
 		if len(got[i].ID) != 32 || len(got[i].Hash) != 32 || got[i].Received.IsZero() {
 			t.Errorf("submission %d: id %q, hash %q, received %s", i, got[i].ID, got[i].Hash, got[i].Received)
 		}
-		if strings.Contains(got[i].ID, "k1") {
-			t.Errorf("the id shows the key: %s", got[i].ID)
-		}
+		expect.Not(t, strings.Contains(got[i].ID, "k1"), "the id shows the key: %s", got[i].ID)
 	}
-	if got[0].Subject != "engine-a" || got[0].TraceParent != parent || got[1].TraceParent != "" {
-		t.Errorf("got %+v", got)
-	}
+	expect.Not(t, got[0].Subject != "engine-a" || got[0].TraceParent != parent || got[1].TraceParent != "", "got %+v", got)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 )
 
@@ -137,9 +138,7 @@ func (l *ledger) catchUp(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.paused = false
-	if err := l.apply(l.changes[len(l.changes)-1], l.seq); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, l.apply(l.changes[len(l.changes)-1], l.seq))
 }
 
 // kinds returns what was published.

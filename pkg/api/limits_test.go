@@ -158,12 +158,8 @@ func TestLimitsLetThroughWhatTheyAllowAndNoMore(t *testing.T) {
 				if tt.index > 0 && (len(p.Errors) != 1 || p.Errors[0].Index != tt.index) {
 					t.Errorf("errors: got %v, want one of record %d", p.Errors, tt.index)
 				}
-				if tt.code == "body_too_large" && tt.encoding == "" && w.Header.Get("Connection") != "close" {
-					t.Error("the connection is not closed, although the body was not read")
-				}
-				if held := d.held(t); held != 0 {
-					t.Errorf("%g bytes are still held after the answer", held)
-				}
+				expect.Not(t, tt.code == "body_too_large" && tt.encoding == "" && w.Header.Get("Connection") != "close", "the connection is not closed, although the body was not read")
+				expect.Equal(t, "bytes are still held after the answer", 0, d.held(t))
 			})
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"sluice/pkg/api"
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -195,20 +196,14 @@ func TestNobodyStarvesOthersWhateverClientsDo(t *testing.T) {
 				break
 			}
 		}
-		if missed != "" {
-			t.Errorf("%s: %s", name, missed)
-		}
+		expect.Not(t, missed != "", "%s: %s", name, missed)
 	}
 	answers := attacker.attack("none")
 	t.Logf("answers to all at once: %s", answers)
-	if !strings.Contains(answers, "413:") || !strings.Contains(answers, "429:") {
-		t.Errorf("the hostile clients did not come up against the limits: %s", answers)
-	}
+	expect.Not(t, !strings.Contains(answers, "413:") || !strings.Contains(answers, "429:"), "the hostile clients did not come up against the limits: %s", answers)
 	peak := peakMemory(t, pid)
 	t.Logf("peak %d MiB", peak)
-	if peak > 256*slowdown {
-		t.Errorf("the api took %d MiB, want at most %d", peak, 256*slowdown)
-	}
+	expect.Not(t, peak > 256*slowdown, "the api took %d MiB, want at most %d", peak, 256*slowdown)
 }
 
 // goodPosts is what 99 of 100 good posts take at most, whatever others do.
@@ -263,9 +258,7 @@ func postAsOneShould(ctx context.Context, t *testing.T, addr, token string) []ti
 			for ctx.Err() == nil {
 				start := time.Now()
 				status, err := c.post(context.Background(), strings.NewReader(batch), int64(len(batch)), "")
-				if err != nil || status != http.StatusOK {
-					t.Errorf("a client that does as it should got %d %v", status, err)
-				}
+				expect.Not(t, err != nil || status != http.StatusOK, "a client that does as it should got %d %v", status, err)
 				waits[i] = append(waits[i], time.Since(start))
 				time.Sleep(5 * time.Millisecond)
 			}

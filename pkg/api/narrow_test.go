@@ -49,9 +49,7 @@ func TestATokenMayBeForSomeTenants(t *testing.T) {
 		})
 	}
 	p := wantProblem(t, newDoor(t, config()).post(`[{"id":"a","value":{"tenantId":"other"}},{"key":"x"}]`, header("Authorization", "acme")), 422, "invalid_records")
-	if len(p.Errors) != 2 || p.Errors[0].Code != "tenant_forbidden" || p.Errors[1].Code != "not_an_integer" {
-		t.Errorf("with another mistake: %+v", p.Errors)
-	}
+	expect.Not(t, len(p.Errors) != 2 || p.Errors[0].Code != "tenant_forbidden" || p.Errors[1].Code != "not_an_integer", "with another mistake: %+v", p.Errors)
 }
 
 // TestATokenMayBeForSomeTables: of others it neither reads nor changes a field.

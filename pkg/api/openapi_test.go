@@ -49,9 +49,7 @@ var (
 func loadContract(t testing.TB, served []byte) *contract {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromData(served)
-	if err != nil {
-		t.Fatalf("load the document: %v", err)
-	}
+	fatal.When(t, err != nil, "load the document: %v", err)
 	if err := doc.Validate(t.Context()); err != nil {
 		t.Fatalf("the document is no OpenAPI: %v", err)
 	}
@@ -205,9 +203,7 @@ func TestTheExamplesOfTheDocumentWork(t *testing.T) {
 			}
 		}
 	}
-	if examples == 0 {
-		t.Error("the document has no examples")
-	}
+	expect.Not(t, examples == 0, "the document has no examples")
 }
 
 func TestTheSamplesAreAsTheDocumentSays(t *testing.T) {
@@ -229,16 +225,12 @@ func TestThePageShowsEveryRouteAndFetchesNothing(t *testing.T) {
 	for path, item := range d.contract.doc.Paths.Map() {
 		for _, op := range item.Operations() {
 			for _, want := range []string{path, op.Summary, `id="` + op.OperationID + `"`} {
-				if !strings.Contains(page, want) {
-					t.Errorf("the page lacks %q", want)
-				}
+				expect.Not(t, !strings.Contains(page, want), "the page lacks %q", want)
 			}
 		}
 	}
 	for _, f := range api.Failures() {
-		if f.Code != "method_not_allowed" && !strings.Contains(page, "<code>"+f.Code+"</code>") {
-			t.Errorf("the page lacks the code %s", f.Code)
-		}
+		expect.Not(t, f.Code != "method_not_allowed" && !strings.Contains(page, "<code>"+f.Code+"</code>"), "the page lacks the code %s", f.Code)
 	}
 	for _, outside := range []string{"http://", "https://", "//", "<script", "@import", "url("} {
 		if i := strings.Index(page, outside); i >= 0 {

@@ -88,15 +88,9 @@ func TestFailuresOfTheStreamBecomeStatuses(t *testing.T) {
 			d.stream.before = func(context.Context) error { return fmt.Errorf("publish: %w", tt.err) }
 			resp := d.post(`{"id":"1-1"}`)
 			p := wantProblem(t, resp, tt.status, tt.code)
-			if got := resp.Header.Get("Retry-After"); got != tt.retry {
-				t.Errorf("Retry-After: got %q, want %q", got, tt.retry)
-			}
-			if strings.Contains(fmt.Sprint(p), "swordfish") {
-				t.Errorf("the answer quotes the error: %+v", p)
-			}
-			if got := d.metric(t, "sluice_api_rejections_total", tt.code); got != 1 {
-				t.Errorf("counted %g refusals of this code, want 1", got)
-			}
+			expect.Equal(t, "Retry-After", tt.retry, resp.Header.Get("Retry-After"))
+			expect.Not(t, strings.Contains(fmt.Sprint(p), "swordfish"), "the answer quotes the error: %+v", p)
+			expect.Equal(t, "counted refusals of this code", 1, d.metric(t, "sluice_api_rejections_total", tt.code))
 			logged := strings.Count(d.log.String(), "level=ERROR")
 			if want := map[bool]int{true: 1}[tt.status == 500]; logged != want {
 				t.Errorf("logged %d errors, want %d: %s", logged, want, d.log)
@@ -127,12 +121,8 @@ func TestADefectIsAnsweredAndLoggedOnce(t *testing.T) {
 	if logged := d.log.String(); strings.Count(logged, id) != 1 || !strings.Contains(logged, "a defect") || strings.Contains(logged, "engine") || strings.Contains(logged, "swordfish") {
 		t.Errorf("log: %s", logged)
 	}
-	if got := d.metric(t, "sluice_api_panics_total", ""); got != 1 {
-		t.Errorf("counted %g panics, want 1", got)
-	}
-	if held := d.held(t); held != 0 {
-		t.Errorf("%g bytes are still held", held)
-	}
+	expect.Equal(t, "counted panics", 1, d.metric(t, "sluice_api_panics_total", ""))
+	expect.Equal(t, "bytes are still held", 0, d.held(t))
 	d.stream.before = nil
 	wantOK(t, d.post(`{"id":"1-1"}`))
 }
@@ -145,18 +135,12 @@ func TestTheRateOfASubjectIsHeld(t *testing.T) {
 		for i := range 2 {
 			resp := post()
 			wantOK(t, resp)
-			if got, want := resp.Header.Get("RateLimit"), fmt.Sprintf(`"requests";r=%d;t=%d`, 1-i, i); got != want {
-				t.Errorf("RateLimit: got %s, want %s", got, want)
-			}
-			if got := resp.Header.Get("RateLimit-Policy"); got != `"requests";q=2;w=1` {
-				t.Errorf("RateLimit-Policy: got %s", got)
-			}
+			expect.Equal(t, "RateLimit", fmt.Sprintf(`"requests";r=%d;t=%d`, 1-i, i), resp.Header.Get("RateLimit"))
+			expect.Equal(t, "RateLimit-Policy", `"requests";q=2;w=1`, resp.Header.Get("RateLimit-Policy"))
 		}
 		resp := post()
 		wantProblem(t, resp, 429, "rate_limited")
-		if got := resp.Header.Get("Retry-After"); got != "1" {
-			t.Errorf("Retry-After: got %q, want 1", got)
-		}
+		expect.Equal(t, "Retry-After", "1", resp.Header.Get("Retry-After"))
 		wantOK(t, d.post(`[]`)) // another subject, without a rate
 		time.Sleep(time.Second)
 		wantOK(t, post())
@@ -173,9 +157,7 @@ func TestTheRateOfTheConfigurationHoldsForTokensThatSayNothing(t *testing.T) {
 		wantOK(t, d.post(`[]`))
 		resp := d.post(`[]`)
 		wantProblem(t, resp, 429, "rate_limited")
-		if got := resp.Header.Get("Retry-After"); got != "2" {
-			t.Errorf("Retry-After: got %q, want 2", got)
-		}
+		expect.Equal(t, "Retry-After", "2", resp.Header.Get("Retry-After"))
 	})
 }
 
@@ -193,7 +175,5 @@ func TestMetricsAreWellNamedAndCountWhatPasses(t *testing.T) {
 		}
 	}
 	problems, err := testutil.GatherAndLint(d.reg)
-	if err != nil || len(problems) > 0 {
-		t.Errorf("lint: %v %v", problems, err)
-	}
+	expect.Not(t, err != nil || len(problems) > 0, "lint: %v %v", problems, err)
 }

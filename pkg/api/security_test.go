@@ -70,9 +70,7 @@ func TestRefusalsLeaveATrace(t *testing.T) {
 		if got := d.lines("msg=request "); len(got) != 0 {
 			t.Errorf("requests are logged without being asked for: %s", got)
 		}
-		if strings.Contains(d.log.String(), "swordfish") {
-			t.Errorf("a token is in the log:\n%s", d.log)
-		}
+		expect.Not(t, strings.Contains(d.log.String(), "swordfish"), "a token is in the log:\n%s", d.log)
 	})
 }
 
@@ -82,9 +80,7 @@ func TestRefusalsCannotFloodTheLog(t *testing.T) {
 	for i := range 3000 {
 		d.serveOne(request(http.MethodGet, userPath, "", header("Authorization", "swordfish"), from(fmt.Sprintf("192.0.%d.%d:1", i/250, i%250))))
 	}
-	if got := len(d.lines("security=true")); got != 1024 {
-		t.Errorf("%d lines, want 1024", got)
-	}
+	expect.Equal(t, "lines", 1024, len(d.lines("security=true")))
 }
 
 func TestTheAccessLogHasEveryRequest(t *testing.T) {
@@ -103,9 +99,7 @@ func TestTheAccessLogHasEveryRequest(t *testing.T) {
 			t.Errorf("%d lines with %q, want 1:\n%s", len(got), want, d.log)
 		}
 	}
-	if strings.Contains(d.log.String(), "swordfish") {
-		t.Errorf("what was asked for is in the log:\n%s", d.log)
-	}
+	expect.Not(t, strings.Contains(d.log.String(), "swordfish"), "what was asked for is in the log:\n%s", d.log)
 }
 
 // TestRejectedClientsAreListed with their addresses, by name if a token is of that name.
@@ -145,8 +139,6 @@ sluice_api_rejected_clients_total{code="token_invalid",subject="unknown"} 1
 		if got := d.Rejected(); len(got) != 0 {
 			t.Errorf("after an hour: %v", got)
 		}
-		if strings.Contains(d.log.String(), "pasted") {
-			t.Errorf("an unknown name is in the log:\n%s", d.log)
-		}
+		expect.Not(t, strings.Contains(d.log.String(), "pasted"), "an unknown name is in the log:\n%s", d.log)
 	})
 }

@@ -62,9 +62,7 @@ func TestTheCurrentUserIsPatchedAndReadBackMasked(t *testing.T) {
 	wantDocument(t, d.get(userPath, header("Authorization", "other")), `{"id":"engine-b"}`)
 	published := fmt.Sprintf("%v %s", d.ledger.changes, d.log)
 	for _, secret := range []string{"swordfish", "shark"} {
-		if strings.Contains(published, secret) {
-			t.Errorf("a secret left the api: %s", published)
-		}
+		expect.Not(t, strings.Contains(published, secret), "a secret left the api: %s", published)
 	}
 }
 
@@ -93,9 +91,7 @@ func TestAPatchOfNothingPublishesNothing(t *testing.T) {
 sluice_api_change_warnings_total{code="authority_ignored"} 3
 sluice_api_change_warnings_total{code="unknown_feature"} 0
 `
-	if err := testutil.GatherAndCompare(d.reg, strings.NewReader(metric), "sluice_api_change_warnings_total"); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, testutil.GatherAndCompare(d.reg, strings.NewReader(metric), "sluice_api_change_warnings_total"))
 }
 
 func TestDocumentsThatAreRefusedPublishNothing(t *testing.T) {
@@ -136,9 +132,7 @@ func TestDocumentsThatAreRefusedPublishNothing(t *testing.T) {
 			if tt.pointer != "" && (len(p.Errors) == 0 || p.Errors[0].Pointer != tt.pointer) {
 				t.Errorf("errors: got %v, want the first at %s", p.Errors, tt.pointer)
 			}
-			if len(d.ledger.changes) != 0 {
-				t.Errorf("published %d changes, want none", len(d.ledger.changes))
-			}
+			expect.Not(t, len(d.ledger.changes) != 0, "published %d changes, want none", len(d.ledger.changes))
 		})
 	}
 }
@@ -176,9 +170,7 @@ func TestChangesWhileTheStreamIsDown(t *testing.T) {
 		d.patch(`{"name":"Ada"}`), d.get(userPath), d.put(fieldPath("t", "f"), `{}`), d.del(fieldPath("t", "f")), d.get(fieldPath("t", "f")),
 	} {
 		wantProblem(t, resp, 503, "stream_unavailable")
-		if resp.Header.Get("Retry-After") == "" {
-			t.Error("no Retry-After")
-		}
+		expect.Not(t, resp.Header.Get("Retry-After") == "", "no Retry-After")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -39,9 +40,7 @@ func TestTLSSpeaksHTTP2AndFollowsItsCertificate(t *testing.T) {
 		resp, err := (&http.Client{Transport: transport}).Do(r)
 		fatal.If(t, err)
 		wantOK(t, resp)
-		if resp.ProtoMajor != 2 {
-			t.Errorf("spoke %s, want HTTP/2", resp.Proto)
-		}
+		expect.Not(t, resp.ProtoMajor != 2, "spoke %s, want HTTP/2", resp.Proto)
 		return resp.TLS.PeerCertificates[0].SerialNumber.String()
 	}
 	first := serial()
@@ -50,9 +49,7 @@ func TestTLSSpeaksHTTP2AndFollowsItsCertificate(t *testing.T) {
 	second := serial()
 	fatal.If(t, os.WriteFile(cfg.TLSKey, []byte("broken"), 0o600))
 	time.Sleep(1100 * time.Millisecond) // until the files are looked at again
-	if got := serial(); got != second {
-		t.Errorf("serial number while the key is broken: got %s, want %s", got, second)
-	}
+	expect.Equal(t, "serial number while the key is broken", second, serial())
 }
 
 func TestASlowBodyOverHTTP2IsCutOff(t *testing.T) {

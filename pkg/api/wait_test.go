@@ -52,9 +52,7 @@ func TestAClientMayWaitUntilItsRecordsAreStored(t *testing.T) {
 				if took := time.Since(begun); took != tt.took {
 					t.Errorf("it took %v, want %v", took, tt.took)
 				}
-				if d.held(t) != 0 {
-					t.Error("the body is still held")
-				}
+				expect.Not(t, d.held(t) != 0, "the body is still held")
 				if asked := len(d.stream.waited); (asked == 1) != (tt.stored != "") || asked > 1 {
 					t.Errorf("asked %d times whether it is stored", asked)
 				}
@@ -72,15 +70,11 @@ func TestNothingIsHeldWhileAClientWaits(t *testing.T) {
 		answer := make(chan *http.Response, 1)
 		go func() { answer <- d.serveOne(request(http.MethodPost, postPath+"?wait=stored", `{"id":"a"}`)) }()
 		synctest.Wait()
-		if d.held(t) != 0 {
-			t.Error("the body is held while its client waits")
-		}
+		expect.Not(t, d.held(t) != 0, "the body is held while its client waits")
 		close(d.stream.behind)
 		resp := <-answer
 		wantOK(t, resp)
-		if got := resp.Header.Get("Sluice-Stored"); got != "true" {
-			t.Errorf("Sluice-Stored: %q", got)
-		}
+		expect.Equal(t, "Sluice-Stored", "true", resp.Header.Get("Sluice-Stored"))
 	})
 }
 
@@ -89,9 +83,7 @@ func TestWhatCannotBeWaitedForIsSaid(t *testing.T) {
 	for _, query := range []string{"?wait=", "?wait=durable", "?wait=stored&wait=stored", "?wait=stored&x=%zz"} {
 		wantProblem(t, d.serveOne(request(http.MethodPost, postPath+query, `{"id":"a"}`)), http.StatusBadRequest, "bad_parameter")
 	}
-	if len(d.stream.stored()) != 0 {
-		t.Error("something was stored")
-	}
+	expect.Not(t, len(d.stream.stored()) != 0, "something was stored")
 }
 
 // TestNoRequestWaitsForAServerThatStops: who waits is told that it is not known.
@@ -117,7 +109,5 @@ func TestNoRequestWaitsForAServerThatStops(t *testing.T) {
 	if got := resp.Header.Get("Sluice-Stored"); got != "false" || time.Since(begun) > 5*time.Second {
 		t.Errorf("Sluice-Stored %q after %v, want false at once", got, time.Since(begun))
 	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, <-stopped)
 }

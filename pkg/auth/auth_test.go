@@ -96,9 +96,7 @@ func TestAStaticTokenIsFoundByItsDigest(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := a.Authenticate(tt.header)
-			if !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
-				t.Errorf("error: got %v, want %v", err, tt.err)
-			}
+			expect.Not(t, !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil), "error: got %v, want %v", err, tt.err)
 			expect.Equal(t, "identity", tt.want, got)
 		})
 	}
@@ -135,12 +133,8 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := auth.New(auth.Config{Tokens: tokenFile(t, tt.content)}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want an error with %q", err, tt.want)
-			}
-			if err != nil && strings.Contains(err.Error(), "swordfish") {
-				t.Errorf("the error quotes the file: %v", err)
-			}
+			expect.Not(t, err == nil || !strings.Contains(err.Error(), tt.want), "got %v, want an error with %q", err, tt.want)
+			expect.Not(t, err != nil && strings.Contains(err.Error(), "swordfish"), "the error quotes the file: %v", err)
 		})
 	}
 }
@@ -154,15 +148,11 @@ func TestAHalfWrittenTokenFileIsNeverInForce(t *testing.T) {
 			for end := range len(whole) + 1 {
 				a, err := auth.New(auth.Config{Tokens: tokenFile(t, whole[:end])}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 				if err != nil {
-					if end == len(whole) {
-						t.Fatalf("the whole file is refused: %v", err)
-					}
+					fatal.When(t, end == len(whole), "the whole file is refused: %v", err)
 					continue
 				}
 				who, err := a.Authenticate("Bearer " + token)
-				if err != nil || !slices.Equal(who.Tenants, entry.Tenants) {
-					t.Fatalf("cut after %d of %d bytes: %+v, %v, want nothing or the tenants", end, len(whole), who, err)
-				}
+				fatal.When(t, err != nil || !slices.Equal(who.Tenants, entry.Tenants), "cut after %d of %d bytes: %+v, %v, want nothing or the tenants", end, len(whole), who, err)
 			}
 		})
 	}
@@ -273,12 +263,8 @@ func FuzzAuthenticate(f *testing.F) {
 			}
 			return
 		}
-		if !errors.Is(err, flow.ErrTokenMissing) && !errors.Is(err, flow.ErrTokenInvalid) {
-			t.Errorf("%q: unexpected error %v", header, err)
-		}
-		if len(header) > 12 && strings.Contains(err.Error(), header) {
-			t.Errorf("the error quotes the header: %v", err)
-		}
+		expect.Not(t, !errors.Is(err, flow.ErrTokenMissing) && !errors.Is(err, flow.ErrTokenInvalid), "%q: unexpected error %v", header, err)
+		expect.Not(t, len(header) > 12 && strings.Contains(err.Error(), header), "the error quotes the header: %v", err)
 	})
 }
 

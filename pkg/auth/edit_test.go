@@ -84,9 +84,7 @@ func TestEditorsOfATokenFileTakeTurns(t *testing.T) {
 	for i := range 20 {
 		all.Go(func() {
 			one := auth.Entry{Subject: fmt.Sprint(i), SHA256: fmt.Sprintf("%064d", i), Scopes: []flow.Scope{flow.ScopeRead}}
-			if err := auth.Edit(file, func(all []auth.Entry) ([]auth.Entry, error) { return append(all, one), nil }); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, auth.Edit(file, func(all []auth.Entry) ([]auth.Entry, error) { return append(all, one), nil }))
 		})
 	}
 	all.Wait()

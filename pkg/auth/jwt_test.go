@@ -129,12 +129,8 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 			token := sign(t, key.alg, key.private, key.id, claimsWith(tt.changes))
 			for _, pass := range []string{"first", "from memory"} {
 				got, err := a.Authenticate("Bearer " + token)
-				if tt.why == "" && err != nil {
-					t.Fatalf("%s: %v", pass, err)
-				}
-				if tt.why != "" && (!errors.Is(err, flow.ErrTokenInvalid) || !strings.Contains(err.Error(), tt.why)) {
-					t.Fatalf("%s: got %v, want a refusal because %s", pass, err, tt.why)
-				}
+				fatal.When(t, tt.why == "" && err != nil, "%s: %v", pass, err)
+				fatal.When(t, tt.why != "" && (!errors.Is(err, flow.ErrTokenInvalid) || !strings.Contains(err.Error(), tt.why)), "%s: got %v, want a refusal because %s", pass, err, tt.why)
 				expect.Equal(t, fmt.Sprintf("%s: identity", pass), tt.want, got)
 			}
 		})
@@ -232,9 +228,7 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := auth.New(tt.cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want an error with %q", err, tt.want)
-			}
+			expect.Not(t, err == nil || !strings.Contains(err.Error(), tt.want), "got %v, want an error with %q", err, tt.want)
 		})
 	}
 }
@@ -275,9 +269,7 @@ func TestScopesAndSubjectsHaveNamesOfTheirOwn(t *testing.T) {
 		t.Errorf("the token of the file is %q, %v", got.Subject, err)
 	}
 	_, err = auth.New(auth.Config{Tokens: file("jwt:engine-a"), JWT: how}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err == nil || !strings.Contains(err.Error(), `begins with "jwt:"`) {
-		t.Errorf("a token file that takes a JWT's subject: %v", err)
-	}
+	expect.Not(t, err == nil || !strings.Contains(err.Error(), `begins with "jwt:"`), "a token file that takes a JWT's subject: %v", err)
 }
 
 // TestAJWTMayBeForSomeTablesAndTenants: what is no list is refused, and an empty
@@ -304,9 +296,7 @@ func TestAJWTMayBeForSomeTablesAndTenants(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.claims["sub"], tt.claims["exp"] = "jane", time.Now().Add(time.Hour).Unix()
 			got, err := a.Authenticate(sign(t, jose.HS256, secret, "", tt.claims))
-			if !errors.Is(err, tt.err) || err == nil && tt.err != nil {
-				t.Fatalf("got %v, want %v", err, tt.err)
-			}
+			fatal.When(t, !errors.Is(err, tt.err) || err == nil && tt.err != nil, "got %v, want %v", err, tt.err)
 			expect.Equal(t, "tables and tenants", [][]string{tt.tables, tt.tenants}, [][]string{got.Tables, got.Tenants})
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/auth"
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 )
 
@@ -96,9 +97,7 @@ func TestAKeySetIsTakenForWhatIsUsableInIt(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := auth.New(auth.Config{JWT: auth.JWT{JWKS: tokenFile(t, tt.set), Issuer: "https://id.example", Audience: "sluice"}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-			if tt.want == "" && err != nil {
-				t.Errorf("got %v, want nil", err)
-			}
+			expect.Not(t, tt.want == "" && err != nil, "got %v, want nil", err)
 			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "swordfish")) {
 				t.Errorf("got %v, want an error with %q and nothing of the file", err, tt.want)
 			}

@@ -80,9 +80,7 @@ func TestMoreRecordsTakeMore(t *testing.T) {
 	var before capacity.Plan
 	for rate := 1000.0; rate < 12_000_000; rate *= 1.3 {
 		p, err := m.Plan(ask(rate))
-		if err != nil {
-			t.Fatalf("%.0f/s: %v", rate, err)
-		}
+		fatal.When(t, err != nil, "%.0f/s: %v", rate, err)
 		if p.APIs < before.APIs || p.Lanes < before.Lanes || p.NATS < before.NATS || p.Ingesters < before.Ingesters {
 			t.Errorf("%.0f/s takes less than %.0f/s: %+v after %+v", rate, before.Ask.Rate, p, before)
 		}
@@ -149,16 +147,12 @@ func TestTheScalingPage(t *testing.T) {
 		begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
 		before, rest, found := strings.Cut(page, begin)
 		_, after, ended := strings.Cut(rest, end)
-		if !found || !ended {
-			t.Fatalf("%s has no place for %s", file, name)
-		}
+		fatal.When(t, !found || !ended, "%s has no place for %s", file, name)
 		page = before + begin + table + end + after
 	}
 	if page == string(old) {
 		return
 	}
-	if !*update {
-		t.Fatalf("%s is not what sluice capacity prints: go test ./pkg/capacity -run ScalingPage -update", file)
-	}
+	fatal.When(t, !*update, "%s is not what sluice capacity prints: go test ./pkg/capacity -run ScalingPage -update", file)
 	fatal.If(t, os.WriteFile(file, []byte(page), 0o644))
 }

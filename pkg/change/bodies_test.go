@@ -58,19 +58,13 @@ func TestNewUserPatch(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c, warnings, err := change.NewUserPatch(t.Context(), "ann", tc.admin, []byte(tc.body), secrets())
 			fatal.If(t, err)
-			if string(c.Body) != tc.want {
-				t.Errorf("body is %s\nwant    %s", c.Body, tc.want)
-			}
+			expect.Not(t, string(c.Body) != tc.want, "body is %s\nwant    %s", c.Body, tc.want)
 			expect.Equal(t, "members", append([]string{}, tc.members...), append([]string{}, c.Members...))
 			if len(tc.warnings)+len(warnings) > 0 {
 				expect.Equal(t, "warnings", tc.warnings, warnings)
 			}
-			if got, want := c.Empty(), len(tc.members) == 0; got != want {
-				t.Errorf("Empty is %v, want %v", got, want)
-			}
-			if c.Kind != change.UserPatched || c.Target.User != "ann" || c.By != "ann" || c.Admin != tc.admin || c.At.IsZero() || c.ID == "" {
-				t.Errorf("change is %+v", c)
-			}
+			expect.Equal(t, "Empty", len(tc.members) == 0, c.Empty())
+			expect.Not(t, c.Kind != change.UserPatched || c.Target.User != "ann" || c.By != "ann" || c.Admin != tc.admin || c.At.IsZero() || c.ID == "", "change is %+v", c)
 		})
 	}
 }
@@ -118,12 +112,8 @@ func TestNewUserPatchRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _, err := change.NewUserPatch(t.Context(), "ann", true, []byte(tc.body), secrets())
-			if c != nil {
-				t.Errorf("a change was made: %+v", c)
-			}
-			if got := describe(err); got != tc.want {
-				t.Errorf("got %s, want %s", got, tc.want)
-			}
+			expect.Not(t, c != nil, "a change was made: %+v", c)
+			expect.Equal(t, "result", tc.want, describe(err))
 		})
 	}
 }
@@ -166,9 +156,7 @@ func TestProblemsHoldNoValue(t *testing.T) {
 		`{"name":s3cr3t}`, `{"name":"s3cr3t"} s3cr3t`, `"s3cr3t"`, `{"id":"s3cr3t"}`,
 	} {
 		_, _, err := change.NewUserPatch(t.Context(), "ann", true, []byte(body), secrets())
-		if err == nil {
-			t.Errorf("%s was accepted", body)
-		}
+		expect.Not(t, err == nil, "%s was accepted", body)
 		text, _ := json.Marshal(err)
 		if text := fmt.Sprintf("%s %+v %s", err, err, text); strings.Contains(text, "s3cr3t") || strings.Contains(text, "7734") {
 			t.Errorf("%s: the error quotes it: %s", body, text)
@@ -191,9 +179,7 @@ func TestProblemsAndMembersAreBounded(t *testing.T) {
 
 	name := strings.Repeat("é", 10_000)
 	_, _, err = change.NewUserPatch(t.Context(), "ann", true, []byte(`{"`+name+`":{"password":"a","password1":"b"}}`), secrets())
-	if !errors.As(err, &problems) || len(problems.Problems[0].Pointer) > 1000 {
-		t.Errorf("got %.2000v, want one problem with a short pointer", err)
-	}
+	expect.Not(t, !errors.As(err, &problems) || len(problems.Problems[0].Pointer) > 1000, "got %.2000v, want one problem with a short pointer", err)
 
 	var body strings.Builder
 	for i := range 1000 {
@@ -225,12 +211,8 @@ func TestNewFieldPut(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _, err := change.NewFieldPut("t 1", "f/1", "ann", []byte(tc.body))
-			if err != nil || string(c.Body) != tc.want {
-				t.Fatalf("got %+v, %v; want %s", c, err, tc.want)
-			}
-			if c.Kind != change.FieldPut || c.By != "ann" || c.Expected != nil || c.Empty() {
-				t.Errorf("change is %+v", c)
-			}
+			fatal.When(t, err != nil || string(c.Body) != tc.want, "got %+v, %v; want %s", c, err, tc.want)
+			expect.Not(t, c.Kind != change.FieldPut || c.By != "ann" || c.Expected != nil || c.Empty(), "change is %+v", c)
 		})
 	}
 }
@@ -261,9 +243,7 @@ func TestNewFieldPutRefuses(t *testing.T) {
 
 func TestNewFieldDelete(t *testing.T) {
 	c, err := change.NewFieldDelete("t", "f", "ann", 7)
-	if err != nil || c.Kind != change.FieldDeleted || *c.Expected != 7 || c.Body != nil || c.Empty() {
-		t.Errorf("got %+v, %v", c, err)
-	}
+	expect.Not(t, err != nil || c.Kind != change.FieldDeleted || *c.Expected != 7 || c.Body != nil || c.Empty(), "got %+v, %v", c, err)
 	if _, err := change.NewFieldDelete("t", "f\n", "ann", 0); describe(err) != "target fieldId" {
 		t.Errorf("got %v, want a *TargetError", err)
 	}

@@ -89,9 +89,7 @@ func TestReadingAndSendingBackKeepsSecrets(t *testing.T) {
 	shown, err := entry.User("ann")
 	fatal.If(t, err)
 	want := `{"ak":"AK1","id":"ann","name":"n","password":"****","projects":[{"id":"a","license":{"version":"1"},"user":{"deep":[{"id":1,"password":"****"},{"id":"z","password":"****"}],"sk":"****"}}],"sk":"****"}`
-	if string(shown) != want {
-		t.Fatalf("shown %s\nwant  %s", shown, want)
-	}
+	fatal.When(t, string(shown) != want, "shown %s\nwant  %s", shown, want)
 	for _, admin := range []bool{true, false} {
 		back, _, err := change.NewUserPatch(t.Context(), "ann", admin, shown, secrets())
 		fatal.If(t, err)
@@ -145,9 +143,7 @@ func TestApplyToAField(t *testing.T) {
 
 	last := remove("dora")
 	entry = mustApply(t, entry, last, 6)
-	if !entry.Deleted || entry.DeletedBy != "dora" || len(entry.Doc) > 0 {
-		t.Errorf("deleted after it was revived: %+v", entry)
-	}
+	expect.Not(t, !entry.Deleted || entry.DeletedBy != "dora" || len(entry.Doc) > 0, "deleted after it was revived: %+v", entry)
 }
 
 // Replaying any part of a history again, in its order, changes nothing.
@@ -166,16 +162,12 @@ func TestApplyIsIdempotent(t *testing.T) {
 		again := whole
 		for i, c := range history[from:] {
 			next, applied, err := change.Apply(again, c, change.Place{Seq: uint64(from + i + 1)})
-			if applied || err != nil {
-				t.Errorf("replay of %d: applied %v, %v", from+i+1, applied, err)
-			}
+			expect.Not(t, applied || err != nil, "replay of %d: applied %v, %v", from+i+1, applied, err)
 			again = next
 		}
 		expect.Equal(t, fmt.Sprintf("replayed from %d (-before +after)", from+1), whole, again)
 	}
-	if whole.Seq != 5 || string(whole.Doc) != `{"name":"b"}` {
-		t.Errorf("entry is %+v", whole)
-	}
+	expect.Not(t, whole.Seq != 5 || string(whole.Doc) != `{"name":"b"}`, "entry is %+v", whole)
 }
 
 func TestApplyRefuses(t *testing.T) {
@@ -209,12 +201,8 @@ func TestApplyRefuses(t *testing.T) {
 
 func TestAUserWithoutEntryHasAnID(t *testing.T) {
 	shown, err := change.Entry{}.User("ann")
-	if err != nil || string(shown) != `{"id":"ann"}` {
-		t.Errorf("got %s, %v", shown, err)
-	}
-	if got := (change.Entry{}).ETag(); got != `"0"` {
-		t.Errorf("ETag is %s", got)
-	}
+	expect.Not(t, err != nil || string(shown) != `{"id":"ann"}`, "got %s, %v", shown, err)
+	expect.Equal(t, "ETag", `"0"`, (change.Entry{}).ETag())
 }
 
 // TestAConditionalChangeIsIgnoredOnAnotherState: and what became of it stands in the
@@ -246,9 +234,7 @@ func TestAConditionalChangeIsIgnoredOnAnotherState(t *testing.T) {
 		{put("fifth", "fourth"), "fifth"},
 	} {
 		next, applied, err := change.Apply(e, tt.c, change.Place{Incarnation: 1, Seq: uint64(i + 1)})
-		if err != nil || !applied || next.ID != tt.want || next.Seq != uint64(i+1) {
-			t.Fatalf("change %d: %+v, applied %v, %v; want the state of %q", i, next, applied, err, tt.want)
-		}
+		fatal.When(t, err != nil || !applied || next.ID != tt.want || next.Seq != uint64(i+1), "change %d: %+v, applied %v, %v; want the state of %q", i, next, applied, err, tt.want)
 		doc, there := next.DatasetField()
 		if want := `{"name":"` + tt.want + `"}`; there != (tt.want != "") || there && string(doc) != want {
 			t.Errorf("change %d: %s, %v", i, doc, there)

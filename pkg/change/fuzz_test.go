@@ -25,22 +25,16 @@ func FuzzUserPatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, admin bool) {
 		c, _, err := change.NewUserPatch(t.Context(), "ann", admin, body, secrets)
 		if err != nil {
-			if strings.HasPrefix(describe(err), "encode") {
-				t.Fatalf("%s: %v", body, err)
-			}
+			fatal.When(t, strings.HasPrefix(describe(err), "encode"), "%s: %v", body, err)
 			return
 		}
 		message, err := c.Encode()
 		fatal.If(t, err)
 		for _, secret := range secretTexts(t, body) {
-			if strings.Contains(string(message), secret) {
-				t.Fatalf("%s\nleaves %q in %s", body, secret, message)
-			}
+			fatal.When(t, strings.Contains(string(message), secret), "%s\nleaves %q in %s", body, secret, message)
 		}
 		got, err := change.Decode(message)
-		if err != nil {
-			t.Fatalf("%s: %v", message, err)
-		}
+		fatal.When(t, err != nil, "%s: %v", message, err)
 		entry := mustApply(t, change.Entry{}, got, 1)
 		shown, err := entry.User("ann")
 		fatal.If(t, err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 )
 
 // The examples of RFC 7396, appendix A and section 3, and what we add to them.
@@ -43,9 +44,7 @@ func TestMergePatch(t *testing.T) {
 	for _, tc := range mergePatches {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := change.MergePatch(json.RawMessage(tc.doc), json.RawMessage(tc.patch))
-			if err != nil || string(got) != tc.want {
-				t.Errorf("MergePatch = %s, %v; want %s", got, err, tc.want)
-			}
+			expect.Not(t, err != nil || string(got) != tc.want, "MergePatch = %s, %v; want %s", got, err, tc.want)
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/argon2"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -68,9 +69,7 @@ func TestPasswordBecomesArgon2id(t *testing.T) {
 		t.Errorf("hash is %s, want %s", parts[5], want)
 	}
 	again, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(`{"password":"pässword"}`))
-	if err != nil || bytes.Equal(again, replaced) {
-		t.Errorf("the salt was used twice: %s, %v", again, err)
-	}
+	expect.Not(t, err != nil || bytes.Equal(again, replaced), "the salt was used twice: %s, %v", again, err)
 }
 
 func TestFingerprints(t *testing.T) {
@@ -80,9 +79,7 @@ func TestFingerprints(t *testing.T) {
 		fatal.If(t, err)
 		return string(replaced)
 	}
-	if a, b := fingerprint('k', "one"), fingerprint('k', "one"); a != b {
-		t.Errorf("the same key has two fingerprints: %s and %s", a, b)
-	}
+	expect.Equal(t, "the same key has two fingerprints: and", fingerprint('k', "one"), fingerprint('k', "one"))
 	if a, b := fingerprint('k', "one"), fingerprint('k', "two"); a == b || a[:30] != b[:30] {
 		t.Errorf("two keys under one: %s and %s", a, b)
 	}
@@ -97,9 +94,7 @@ func TestFingerprints(t *testing.T) {
 func TestABodyMayNotHoldVeryManyPasswords(t *testing.T) {
 	body := `{"a":["` + strings.Repeat(`x","`, 16) + `x"]}`
 	_, err := secrets().ReplaceSecrets(t.Context(), json.RawMessage(strings.Replace(body, `"a"`, `"password"`, 1)))
-	if got, want := describe(err), "#/password/16 too_many_passwords"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	expect.Equal(t, "result", "#/password/16 too_many_passwords", describe(err))
 }
 
 // A flood of passwords: one is hashed at a time, the others wait as long as
@@ -118,9 +113,7 @@ func TestHashingIsBounded(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if waited := time.Since(start); waited != time.Second {
-			t.Errorf("they waited %v, want 1s", waited)
-		}
+		expect.Equal(t, "they waited", time.Second, time.Since(start))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if _, err := s.ReplaceSecrets(ctx, json.RawMessage(`{"password":"x"}`)); !errors.Is(err, change.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {

@@ -10,6 +10,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -60,14 +61,10 @@ func TestTheClientAnswersWhileItConnects(t *testing.T) {
 	var longest time.Duration
 	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
 		asked := time.Now()
-		if nc.IsConnected() {
-			t.Fatal("it says that it is connected, and no server is there")
-		}
+		fatal.When(t, nc.IsConnected(), "it says that it is connected, and no server is there")
 		longest = max(longest, time.Since(asked))
 	}
-	if longest > 500*time.Millisecond {
-		t.Errorf("the client answered after %v", longest)
-	}
+	expect.Not(t, longest > 500*time.Millisecond, "the client answered after %v", longest)
 	if n := taken(); n < 2 || n > 3 {
 		t.Errorf("%d connections were made in 3 s, want one every 2 s", n)
 	}
@@ -107,9 +104,7 @@ func TestAnAbandonedConnectionIsNotUsed(t *testing.T) {
 	for begun := time.Now(); taken() < 3 && time.Since(begun) < 10*time.Second; {
 		time.Sleep(5 * time.Millisecond) // the server takes a connection after it was made
 	}
-	if n := taken(); n != 3 {
-		t.Errorf("%d connections were made, want a third instead of the old one", n)
-	}
+	expect.Equal(t, "connections were made", 3, taken())
 	text := make([]byte, 100)
 	if n, err := second.Read(text[:1]); err != nil || string(text[:n]) != "I" {
 		t.Errorf("read %q, %v, want the begin of the greeting", text[:n], err)

@@ -1,4 +1,4 @@
-// Package fatal ends a test at the first error that it did not expect.
+// Package fatal ends a test at the first thing that it did not expect.
 package fatal
 
 import "testing"
@@ -8,5 +8,13 @@ func If(t testing.TB, err error) {
 	if err != nil {
 		t.Helper()
 		t.Fatal(err)
+	}
+}
+
+// When ends the test when something is wrong.
+func When(t testing.TB, wrong bool, format string, args ...any) {
+	if wrong {
+		t.Helper()
+		t.Fatalf(format, args...)
 	}
 }

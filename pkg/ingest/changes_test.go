@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -73,9 +74,7 @@ func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 				if _, rows := w.now(); rows > 0 {
 					t.Errorf("%d rows are stored: the warehouse was there", rows)
 				}
-				if err := stop(); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, stop())
 			})
 		})
 	}
@@ -99,14 +98,10 @@ func TestChangesThatAreHeldAreNotApplied(t *testing.T) {
 		w.mu.Lock()
 		rows := len(w.rows)
 		w.mu.Unlock()
-		if rows != 1 {
-			t.Errorf("%d rows are stored while changes are held, want 1", rows)
-		}
+		expect.Not(t, rows != 1, "%d rows are stored while changes are held, want 1", rows)
 		time.Sleep(20 * time.Second)
 		w.wantApplied(t, 2, 1, 2)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, stop())
 	})
 }
 
@@ -174,12 +169,8 @@ func TestChangesAfterAReset(t *testing.T) {
 		w.mu.Unlock()
 		time.Sleep(5 * time.Second)
 		w.wantApplied(t, 3, 1, 2, 3, 2, 3)
-		if w.applied != life+1 {
-			t.Errorf("applied in life %d, want %d", w.applied, life+1)
-		}
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		expect.Not(t, w.applied != life+1, "applied in life %d, want %d", w.applied, life+1)
+		expect.NoError(t, stop())
 	})
 }
 
@@ -231,9 +222,7 @@ func TestTwoWhoApplyChanges(t *testing.T) {
 		if err := stopA(); !errors.Is(err, flow.ErrNotOwner) {
 			t.Errorf("the first one ended with %v, want %v", err, flow.ErrNotOwner)
 		}
-		if err := stopB(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, stopB())
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -61,9 +62,7 @@ func TestA25thMonthEndsABlock(t *testing.T) {
 			}
 		}
 		for line, n := range claims {
-			if n > 25 {
-				t.Errorf("a claim of %d pieces: %s", n, line)
-			}
+			expect.Not(t, n > 25, "a claim of %d pieces: %s", n, line)
 		}
 		if w.done() != 60 || len(w.rows) != 120 || len(claims) < 3 {
 			t.Errorf("%d messages of 60 done in %d claims, %d rows of 120", w.done(), len(claims), len(w.rows))
@@ -200,9 +199,7 @@ func TestADamagedClaimHalts(t *testing.T) {
 					t.Errorf("Check says %v, want halted", err)
 				}
 				stop()
-				if len(w.table) > 0 {
-					t.Errorf("it stored %v", w.table)
-				}
+				expect.Not(t, len(w.table) > 0, "it stored %v", w.table)
 			})
 		})
 	}

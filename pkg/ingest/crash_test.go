@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -241,9 +242,7 @@ func isFirstPiece(op string) bool { return strings.HasSuffix(op, "#0") }
 func everyStep(t *testing.T, atLeast int, run func(t *testing.T, fault func(step int, op string) fault) (steps int)) {
 	steps := 0
 	t.Run("nothing fails", func(t *testing.T) { steps = run(t, func(int, string) fault { return none }) })
-	if steps < atLeast {
-		t.Fatalf("the scene has only %d steps", steps)
-	}
+	fatal.When(t, steps < atLeast, "the scene has only %d steps", steps)
 	for f := none + 1; f < faults; f++ {
 		for step := 1; step <= steps; step++ {
 			t.Run(fmt.Sprintf("step %d %v", step, f), func(t *testing.T) {

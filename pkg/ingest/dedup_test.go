@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -127,9 +128,7 @@ func TestWhichRecordsAreTheSame(t *testing.T) {
 					for _, m := range tt.messages {
 						sent += uint64(m.Records)
 					}
-					if got, want := w.state.Totals, (flow.Totals{Read: sent, Stored: uint64(len(want)), Deduplicated: sent - uint64(len(want))}); got != want {
-						t.Errorf("the totals are %+v, want %+v", got, want)
-					}
+					expect.Equal(t, "the totals", (flow.Totals{Read: sent, Stored: uint64(len(want)), Deduplicated: sent - uint64(len(want))}), w.state.Totals)
 				})
 			})
 		}
@@ -202,13 +201,9 @@ func TestNewRecordsAreNotAskedFor(t *testing.T) {
 				}
 				w.publish(all...)
 				w.run(t, ingest.Config{MaxRows: 1000}, time.Minute)
-				if len(w.table) != messages*perMessage {
-					t.Fatalf("%d rows of %d", len(w.table), messages*perMessage)
-				}
+				fatal.When(t, len(w.table) != messages*perMessage, "%d rows of %d", len(w.table), messages*perMessage)
 				for _, line := range w.history {
-					if strings.Contains(line, " known of ") {
-						t.Errorf("asked: %s", line)
-					}
+					expect.Not(t, strings.Contains(line, " known of "), "asked: %s", line)
 				}
 				if n := len(w.ops("marks of")) - len(w.ops("marks of 0:")); n > 1 { // when the days of the first block are new
 					t.Errorf("asked %d times how far the sources reach", n)
@@ -252,9 +247,7 @@ func TestLittleMemoryOnlyAsksMore(t *testing.T) {
 					w.publish(posted("a", records...))
 				}
 				w.run(t, ingest.Config{MaxRows: 100, KnownBytes: bytes}, time.Minute)
-				if len(w.rows) != len(distinct) || len(w.table) != len(distinct) {
-					t.Errorf("%d rows of %d distinct records", len(w.rows), len(distinct))
-				}
+				expect.Not(t, len(w.rows) != len(distinct) || len(w.table) != len(distinct), "%d rows of %d distinct records", len(w.rows), len(distinct))
 			})
 		})
 	}
@@ -278,9 +271,7 @@ func TestAMoveMarkerForgetsItsSource(t *testing.T) {
 		w.mu.Unlock()
 		w.publish(posted("a", at(1, 3), at(1, 4))) // it is back
 		time.Sleep(time.Second)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, stop())
 		want := map[place]int{{1, 0}: 1, {1, 1}: 1, {3, 1}: 1}
 		expect.Equal(t, "stored by this lane", want, w.table)
 	})
@@ -337,9 +328,7 @@ func TestTablesThatLackRowsHaltTheLane(t *testing.T) {
 					w.told, w.rows, w.table = told, rows, table // sluice rebuild
 					w.mu.Unlock()
 					time.Sleep(time.Minute)
-					if err := stop(); err != nil {
-						t.Error(err)
-					}
+					expect.NoError(t, stop())
 					want := map[place]int{{1, 0}: 1, {1, 1}: 1, {2, 0}: 1, {3, 0}: 1, {4, 0}: 1, {5, 0}: 1}
 					if diff := cmp.Diff(want, w.table); diff != "" || w.state.Done != 7 {
 						t.Errorf("done %d, stored (-want +got):\n%s", w.state.Done, diff)

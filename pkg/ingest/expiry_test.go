@@ -43,9 +43,7 @@ func TestNoClockOfAnAPIExpiresARow(t *testing.T) {
 				begun := time.Now()
 				w.run(t, ingest.Config{}, time.Minute)
 				want := begun.Add(max(tt.skew, tt.stored))
-				if len(w.rows) != 1 || time.UnixMilli(w.rows[0].storedAt).Sub(want).Abs() > 2*time.Second {
-					t.Fatalf("stored %+v, want a row of %v", w.rows, want)
-				}
+				fatal.When(t, len(w.rows) != 1 || time.UnixMilli(w.rows[0].storedAt).Sub(want).Abs() > 2*time.Second, "stored %+v, want a row of %v", w.rows, want)
 				expect.Equal(t, "stored days", []flow.StoredDay{{Day: day(want), Rows: 1, Last: 1}}, w.state.StoredDays)
 			})
 		})

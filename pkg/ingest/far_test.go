@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -82,9 +83,7 @@ func TestOneLaneFarFromItsWarehouse(t *testing.T) {
 			d.more <- 700
 			time.Sleep(time.Minute)
 			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, <-ended)
 			from, to := slices.IndexFunc(d.done, func(n uint64) bool { return n >= 200 }), len(d.done)-1
 			if d.done[to] != 700 {
 				t.Fatalf("%d messages are done", d.done[to])
@@ -99,8 +98,6 @@ func TestOneLaneFarFromItsWarehouse(t *testing.T) {
 	for _, answer := range []time.Duration{0, 50 * time.Millisecond} {
 		one, two, four := rate(answer, 1), rate(answer, 2), rate(answer, 4)
 		t.Logf("answers %v later: %.0f records/s with one insert at a time, %.0f with two at once, %.0f with four", answer, one, two, four)
-		if answer > 0 && (one >= 250_000 || two < 250_000) {
-			t.Errorf("want less than 250 000 with one and as many with two")
-		}
+		expect.Not(t, answer > 0 && (one >= 250_000 || two < 250_000), "want less than 250 000 with one and as many with two")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 )
 
@@ -78,14 +79,10 @@ func TestAnOrderComesAtAnyStep(t *testing.T) {
 					give()
 					w.settle(t, small)
 				}
-				if w.table[place{given + 1, 0}] != 0 || w.table[place{given + 1, 1}] != 1 {
-					t.Errorf("behind an order at step %d: %v", at, w.table)
-				}
+				expect.Not(t, w.table[place{given + 1, 0}] != 0 || w.table[place{given + 1, 1}] != 1, "behind an order at step %d: %v", at, w.table)
 				stored := uint64(0)
 				for at, n := range w.table {
-					if n != 1 {
-						t.Errorf("%v is stored %d times", at, n)
-					}
+					expect.Not(t, n != 1, "%v is stored %d times", at, n)
 					stored += uint64(n)
 				}
 				if got := w.state.Totals; got.Read != 14 || got.Stored != stored || got.Stored+got.Forgotten != 14 || got.Forgotten == 0 || len(w.broken) > 0 {

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 )
@@ -39,9 +41,7 @@ func TestWhatIsNoticedHalts(t *testing.T) {
 				w := newWorld()
 				w.publish(message(rec("1")), message(rec("2")))
 				w.run(t, ingest.Config{}, time.Minute)
-				if w.done() != 2 {
-					t.Fatal("the first two messages are not done")
-				}
+				fatal.When(t, w.done() != 2, "the first two messages are not done")
 				w.publish(message(rec("3")), message(rec("4")))
 				tt.harm(w)
 				i, stop := w.startIngester(t, ingest.Config{})
@@ -101,9 +101,7 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "messages up to 4") || !strings.Contains(err.Error(), "sluice lanes reset") {
 					t.Errorf("Check says %v, want that the table has more, and what to do", err)
 				}
-				if len(w.table) != 4 {
-					t.Errorf("%d rows: it went on", len(w.table))
-				}
+				expect.Not(t, len(w.table) != 4, "%d rows: it went on", len(w.table))
 
 				// The operator names the last message that is unchanged.
 				w.mu.Lock()
@@ -113,9 +111,7 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 				w.state.Owner, w.state.Revision = owner, w.state.Revision+1
 				w.mu.Unlock()
 				time.Sleep(time.Minute)
-				if err := stop(); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, stop())
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				if got := w.state; got.Done != uint64(len(w.messages)) || got.Incarnation() <= before || len(w.rows) != 7 {

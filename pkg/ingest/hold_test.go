@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -68,9 +69,7 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				if p, rows := w.now(); p.Done != 51 || rows != 53 {
 					t.Errorf("after the hold the position is %+v with %d rows, want all 51 messages and 53 rows", p, rows)
 				}
-				if err := stop(); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, stop())
 			})
 		})
 	}
@@ -108,9 +107,7 @@ func TestAHoldWaitsForAllPieces(t *testing.T) {
 			t.Errorf("while it is held the lane state is %+v with %d rows, want one message done and no claim", p, rows)
 		}
 		time.Sleep(2 * time.Minute)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, stop())
 		compare(t, w, want)
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -89,13 +90,9 @@ func TestAnOutageOfTheWarehouseStrandsNothing(t *testing.T) {
 		away = false
 		w.mu.Unlock()
 		time.Sleep(35 * time.Second)
-		if got := w.done(); got != 100 {
-			t.Errorf("35 s after the outage %d messages of 100 are done", got)
-		}
+		expect.Equal(t, "35 s after the outage messages of 100 are done", 100, w.done())
 		w.mu.Lock()
-		if got := w.state.Stamp; got != 1_100 {
-			t.Errorf("the position says that its last message is of %d, want 1100", got)
-		}
+		expect.Equal(t, "the position says that its last message is of", 1_100, w.state.Stamp)
 		w.mu.Unlock()
 		if err := stop(); err != nil || p.gone {
 			t.Error(err)
@@ -135,9 +132,7 @@ func TestErrorClasses(t *testing.T) {
 				if got := err != nil && strings.Contains(err.Error(), "halted"); got != tt.halts {
 					t.Errorf("after a minute Check says %v; want halted: %v", err, tt.halts)
 				}
-				if err == nil {
-					t.Error("after a minute of failures Check says that all is well")
-				}
+				expect.Not(t, err == nil, "after a minute of failures Check says that all is well")
 				time.Sleep(9 * time.Minute)
 				if n := len(w.inserts()); n < tt.attempts {
 					t.Errorf("tried %d times in 10 minutes, want at least %d", n, tt.attempts)
@@ -149,9 +144,7 @@ func TestErrorClasses(t *testing.T) {
 				fixed = true
 				w.mu.Unlock()
 				time.Sleep(35 * time.Second)
-				if got := w.done(); got != 1 {
-					t.Errorf("done %d after it was fixed, want 1", got)
-				}
+				expect.Equal(t, "done after it was fixed", 1, w.done())
 				if err := i.Check(t.Context()); err != nil {
 					t.Errorf("Check says after it was fixed: %v", err)
 				}
@@ -220,9 +213,7 @@ func TestAPausedOwnerDoesNoHarm(t *testing.T) {
 		if err := stopA(); !errors.Is(err, flow.ErrNotOwner) {
 			t.Errorf("the paused owner ended with %v, want %v", err, flow.ErrNotOwner)
 		}
-		if err := stopB(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, stopB())
 		want := map[place]int{}
 		for seq := range uint64(22) {
 			want[place{seq + 1, 0}] = 1
@@ -366,9 +357,7 @@ func TestALongRunOfSettingAsideBeats(t *testing.T) {
 			t.Errorf("%v, %d messages done, %d dead, want 7 and 12", err, w.done(), len(w.dead))
 		}
 		stop()
-		if longest > 2*time.Minute {
-			t.Errorf("the heart did not beat for %v", longest)
-		}
+		expect.Not(t, longest > 2*time.Minute, "the heart did not beat for %v", longest)
 	})
 }
 
@@ -417,9 +406,7 @@ func TestALaneWhosePositionIsGoneHalts(t *testing.T) {
 					t.Errorf("Check says %v, want %q and what to do", err, lose.want)
 				}
 				stop()
-				if len(w.rows) != rows {
-					t.Errorf("%d rows of %d: it went on", len(w.rows), rows)
-				}
+				expect.Not(t, len(w.rows) != rows, "%d rows of %d: it went on", len(w.rows), rows)
 			})
 		})
 	}
@@ -435,8 +422,6 @@ func TestAnUnknownChangeHalts(t *testing.T) {
 			t.Errorf("Check says %v", err)
 		}
 		stop()
-		if w.done() != 0 {
-			t.Error("the change was passed over")
-		}
+		expect.Not(t, w.done() != 0, "the change was passed over")
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
@@ -104,9 +105,7 @@ func (p *line) serve(client net.Conn) {
 func (p *line) land() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.held) == 0 {
-		p.t.Error("nothing was held back")
-	}
+	expect.Not(p.t, len(p.held) == 0, "nothing was held back")
 	_, _ = p.server.Write(p.held)
 }
 
@@ -209,9 +208,7 @@ func TestALateInsertCountsOnce(t *testing.T) {
 				for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 					state, err := stream.NewLaneStates(opened).Read(t.Context(), 0)
 					if err == nil && state.Done == 1 {
-						if state.Totals.Stored != rows || at == 3 && len(state.Recount) == 0 {
-							t.Errorf("the lane state is %+v", state)
-						}
+						expect.Not(t, state.Totals.Stored != rows || at == 3 && len(state.Recount) == 0, "the lane state is %+v", state)
 						break
 					} else if time.Now().After(deadline) {
 						t.Fatalf("the lane state is %+v, %v", state, err)
@@ -222,9 +219,7 @@ func TestALateInsertCountsOnce(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				if got := count(); got != all {
-					t.Errorf("rows, ids, counted: got %s, want %s", got, all)
-				}
+				expect.Equal(t, "rows, ids, counted", all, count())
 			})
 		}
 	}

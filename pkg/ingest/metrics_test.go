@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/ingest"
 )
@@ -95,17 +96,11 @@ func TestLagIsTheAgeOfTheOldestThatWaits(t *testing.T) {
 		w.publish(message(rec("2")))
 		time.Sleep(4 * time.Second)
 		const name = `sluice_ingest_lag_seconds{lane="0"}`
-		if got := sample(t, reg, name); got != 8 {
-			t.Errorf("lag is %v s after 8 s of an insert, want 8", got)
-		}
+		expect.Equal(t, "lag is s after 8 s of an insert", 8, sample(t, reg, name))
 		time.Sleep(4 * time.Second)
-		if got := sample(t, reg, name); got != 8 {
-			t.Errorf("lag is %v s when the second message waits for 8 s, want 8", got)
-		}
+		expect.Equal(t, "lag is s when the second message waits for 8 s", 8, sample(t, reg, name))
 		time.Sleep(20 * time.Second)
-		if got := sample(t, reg, name); got != 0 {
-			t.Errorf("lag is %v s when nothing waits, want 0", got)
-		}
+		expect.Equal(t, "lag is s when nothing waits", 0, sample(t, reg, name))
 		stop()
 	})
 }
@@ -120,9 +115,7 @@ func TestATableThatLostRecordsIsReported(t *testing.T) {
 		reg := newRegistry()
 		_, stop := (&process{world: w, name: "b"}).startWith(t, small, reg)
 		time.Sleep(time.Second)
-		if got := sample(t, reg, `sluice_ingest_table_missing_messages{lane="0"}`); got != 2 {
-			t.Errorf("%v messages are reported missing, want 2", got)
-		}
+		expect.Equal(t, "messages are reported missing", 2, sample(t, reg, `sluice_ingest_table_missing_messages{lane="0"}`))
 		stop()
 	})
 }
@@ -154,8 +147,6 @@ func TestTheHeartbeatStopsOnlyWithTheLoop(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		stop()
-		if !ended.Load() {
-			t.Error("the heartbeat was not ended with the loop")
-		}
+		expect.Not(t, !ended.Load(), "the heartbeat was not ended with the loop")
 	})
 }

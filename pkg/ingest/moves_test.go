@@ -75,9 +75,7 @@ func TestALateRequestTeachesNothing(t *testing.T) {
 		w.mu.Unlock()
 		w.publish(routed("a", 5, at(1, 3), at(1, 4), at(1, 5))) // it is back
 		time.Sleep(time.Second)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, stop())
 		want := map[place]int{{1, 0}: 1, {1, 1}: 1, {4, 2}: 1}
 		expect.Equal(t, "stored by this lane", want, w.table)
 	})
@@ -129,9 +127,7 @@ func TestAListThatWasSetBackHalts(t *testing.T) {
 				w.revision = 3
 				w.mu.Unlock()
 				time.Sleep(time.Minute)
-				if err := stop(); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, stop())
 				if w.done() != done+1 {
 					t.Errorf("with the list restored the lane is at %d, want %d", w.done(), done+1)
 				}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -40,9 +41,7 @@ func TestATrickleStaysFreshAndMakesFewParts(t *testing.T) {
 		if got := len(*rows); got > 50*4+2 {
 			t.Errorf("%d blocks in 50 s, want at most 4 a second", got)
 		}
-		if got := sample(t, reg, `sluice_ingest_freshness_seconds_bucket{le="0.3"}`); got != 1000 {
-			t.Errorf("%v of 1000 records could be queried within 0.3 s", got)
-		}
+		expect.Equal(t, "of 1000 records could be queried within 0.3 s", 1000, sample(t, reg, `sluice_ingest_freshness_seconds_bucket{le="0.3"}`))
 	})
 }
 
@@ -63,9 +62,7 @@ func TestATrickleLeavesClickHouseTime(t *testing.T) {
 		if got := time.Duration(len(*rows)) * 100 * time.Millisecond; got > 50*time.Second/4+time.Second {
 			t.Errorf("inserts took %v of 50 s, want a quarter at most", got)
 		}
-		if got := sample(t, reg, `sluice_ingest_freshness_seconds_bucket{le="1"}`); got != 1000 {
-			t.Errorf("%v of 1000 records could be queried within a second", got)
-		}
+		expect.Equal(t, "of 1000 records could be queried within a second", 1000, sample(t, reg, `sluice_ingest_freshness_seconds_bucket{le="1"}`))
 	})
 }
 
@@ -81,9 +78,7 @@ func TestASingleRecordAfterSilenceDoesNotWait(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		stop()
-		if got := sample(t, reg, `sluice_ingest_freshness_seconds_bucket{le="0.01"}`); got != 10 {
-			t.Errorf("%v of 10 records went through without a pause", got)
-		}
+		expect.Equal(t, "of 10 records went through without a pause", 10, sample(t, reg, `sluice_ingest_freshness_seconds_bucket{le="0.01"}`))
 	})
 }
 
@@ -133,9 +128,7 @@ func TestABlockIsClosedByItsSize(t *testing.T) {
 				w.publish(message(rec("0"))) // what comes while this is stored waits together
 				time.AfterFunc(500*time.Millisecond, func() { w.publish(tt.messages...) })
 				w.run(t, tt.cfg, time.Minute)
-				if got := fmt.Sprint(*rows); got != tt.want {
-					t.Errorf("blocks of %s rows, want %s", got, tt.want)
-				}
+				expect.Equal(t, "blocks of rows", tt.want, fmt.Sprint(*rows))
 			})
 		})
 	}
@@ -155,9 +148,7 @@ func TestLanesShareTheMemoryOfBlocks(t *testing.T) {
 		{"32 MiB when nothing is said", ingest.Config{}, 1, 32 << 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := ingest.ShareOf(tt.cfg, tt.lanes); got != tt.want {
-				t.Errorf("a block is full at %d bytes, want %d", got, tt.want)
-			}
+			expect.Equal(t, "a block is full at bytes", tt.want, ingest.ShareOf(tt.cfg, tt.lanes))
 		})
 	}
 }
@@ -170,14 +161,8 @@ func TestAStopFinishesTheInsertInFlight(t *testing.T) {
 		_, stop := w.startIngester(t, ingest.Config{})
 		time.Sleep(time.Second) // the insert is half way
 		began := time.Now()
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-		if got := time.Since(began); got != time.Second {
-			t.Errorf("stopping took %s, want the second the insert still needed", got)
-		}
-		if w.state.Done != 1 || w.state.Claim != nil {
-			t.Errorf("position %+v: the block is not recorded as done", w.state)
-		}
+		expect.NoError(t, stop())
+		expect.Equal(t, "stopping took", time.Second, time.Since(began))
+		expect.Not(t, w.state.Done != 1 || w.state.Claim != nil, "position %+v: the block is not recorded as done", w.state)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -63,9 +64,7 @@ func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 				cfg.Together = pieces
 				w.settle(t, cfg)
 				compare(t, w, want)
-				if most != pieces {
-					t.Errorf("at most %d inserts were on their way at once, want %d", most, pieces)
-				}
+				expect.Not(t, most != pieces, "at most %d inserts were on their way at once, want %d", most, pieces)
 				tokens := w.inserts()
 				if last := tokens[len(tokens)-1]; !strings.HasSuffix(last, "#0") {
 					t.Errorf("the last block, which was not full, was inserted as %s", last)
@@ -162,9 +161,7 @@ func TestACrashAmidPieces(t *testing.T) {
 							if w.dead[at] != "" {
 								delete(want.Table, at) // of the views too
 								want.Dead[at], want.Bodies[at] = "refused", rec(fmt.Sprintf("%d-%d", at.Seq, at.Index))
-								if fmt.Sprintf("-%d", at.Index) != then.refuse {
-									t.Errorf("record %v is dead", at)
-								}
+								expect.Not(t, fmt.Sprintf("-%d", at.Index) != then.refuse, "record %v is dead", at)
 							}
 						}
 						want.Totals.DeadLettered = uint64(len(want.Dead))
@@ -250,9 +247,7 @@ func TestAnInsertThatLandsLateCountsOnce(t *testing.T) {
 			}
 		})
 	}
-	if len(late) < 10 {
-		t.Errorf("an insert has landed late in %d cases only", len(late))
-	}
+	expect.Not(t, len(late) < 10, "an insert has landed late in %d cases only", len(late))
 }
 
 // TestATokenWithoutItsRowsHalts: a server that was killed in mid-insert may remember
@@ -277,9 +272,7 @@ func TestATokenWithoutItsRowsHalts(t *testing.T) {
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !strings.Contains(err.Error(), "deduplicated but has no rows") {
 					t.Errorf("Check says %v, want halted: deduplicated but has no rows", err)
 				}
-				if w.done() != 0 {
-					t.Error("the block was passed over")
-				}
+				expect.Not(t, w.done() != 0, "the block was passed over")
 				w.mu.Lock()
 				delete(w.tokens["table"], killed) // the table is made to forget, its view is not
 				w.mu.Unlock()
@@ -325,9 +318,7 @@ func TestWhatIsTooMuchAtOnceIsNotTriedAtOnceAgain(t *testing.T) {
 				}
 			}
 		}
-		if tries < 2 {
-			t.Errorf("it was tried %d times, want at first and after a minute", tries)
-		}
+		expect.Not(t, tries < 2, "it was tried %d times, want at first and after a minute", tries)
 	})
 }
 

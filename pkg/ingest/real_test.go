@@ -12,6 +12,7 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
@@ -34,13 +35,9 @@ func (s *site) open(name string) *stream.Stream {
 	s.t.Helper()
 	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	nc, err := dial.Connect(dial.Config{URL: s.nats.URL, Name: name}, log, reg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	opened, err := stream.Open(s.t.Context(), nc, stream.Config{MaxBytes: 64 << 20, Poll: 100 * time.Millisecond}, log, reg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- opened.Run(ctx) }()
@@ -60,9 +57,7 @@ func (s *site) warehouse() *warehouse.DB {
 func (s *site) warehouseAt(url string) *warehouse.DB {
 	s.t.Helper()
 	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -143,7 +138,5 @@ func TestAnIngesterThatHasLostClickHouseGivesUpItsLanes(t *testing.T) {
 	wait("the other one stores", func() bool {
 		return clickhousetest.Exec(t, s.engine, "SELECT count() FROM flow.records") == "1\n"
 	})
-	if got := owner(); got != "other" {
-		t.Errorf("the lane is %s's", got)
-	}
+	expect.Equal(t, "the lane is 's", "other", owner())
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -83,20 +84,14 @@ func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 				w.run(t, ingest.Config{}, time.Minute)
 				w.fault = func(int, string) fault { return none }
 				c := w.state.Claim
-				if c == nil || c.Last != 3 || c.Dropped == "" {
-					t.Fatalf("the claim is %+v", c)
-				}
+				fatal.When(t, c == nil || c.Last != 3 || c.Dropped == "", "the claim is %+v", c)
 				c.Counted, c.Hash = "another", "hash of another count"
 				tt.other(w, c)
 				i, stop := w.startIngester(t, ingest.Config{})
 				time.Sleep(time.Minute)
 				err := i.Check(t.Context())
-				if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
-					t.Errorf("Check says %v, want %q", err, tt.says)
-				}
-				if err := stop(); err != nil {
-					t.Error(err)
-				}
+				expect.Not(t, tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)), "Check says %v, want %q", err, tt.says)
+				expect.NoError(t, stop())
 				expect.Equal(t, "stored", tt.want, w.table)
 				if tt.says != "" {
 					return

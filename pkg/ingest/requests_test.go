@@ -64,9 +64,7 @@ func finish(t *testing.T, w *world, cfg ingest.Config, look ...func(*prometheus.
 	if err := stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if w.state.Done != uint64(len(w.messages)) {
-		t.Errorf("the lane stands at %d of %d", w.state.Done, len(w.messages))
-	}
+	expect.Not(t, w.state.Done != uint64(len(w.messages)), "the lane stands at %d of %d", w.state.Done, len(w.messages))
 }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
@@ -203,9 +201,7 @@ func TestRequestsAreKnownAfterATakeover(t *testing.T) {
 					w.publishEntry(e)
 				}
 				finish(t, w, ingest.Config{Owner: "b"})
-				if len(w.table) != tt.want {
-					t.Errorf("%d records are stored, want %d: %v", len(w.table), tt.want, w.table)
-				}
+				expect.Not(t, len(w.table) != tt.want, "%d records are stored, want %d: %v", len(w.table), tt.want, w.table)
 			})
 		})
 	}
@@ -225,9 +221,7 @@ func TestRequestsBeyondMemory(t *testing.T) {
 				t.Errorf("the window is said to reach %v s, want about 100", reach)
 			}
 		})
-		if got := len(w.table); got != requests+1 {
-			t.Errorf("%d records are stored, want %d: the first request is forgotten, the last one is not", got, requests+1)
-		}
+		expect.Equal(t, "records are stored", requests+1, len(w.table))
 	})
 }
 
@@ -281,9 +275,7 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 					w.purged = max(w.purged, w.state.DedupFrom-1)
 				}
 				expect.Equal(t, "stored", want, w.table)
-				if len(w.broken) > 0 {
-					t.Errorf("broken: %v", w.broken)
-				}
+				expect.Not(t, len(w.broken) > 0, "broken: %v", w.broken)
 			})
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/record"
@@ -121,18 +122,14 @@ func TestAResetStoresEachRecordOnce(t *testing.T) {
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("Check says %v, want halted: %s", err, tt.says)
 				}
-				if len(w.rows) != before {
-					t.Error("it went on")
-				}
+				expect.Not(t, len(w.rows) != before, "it went on")
 				w.reset(tt.last)
 				w.send(tt.sends...)
 				time.Sleep(time.Minute)
 				if err := i.Check(t.Context()); err != nil {
 					t.Errorf("after the reset Check says %v", err)
 				}
-				if err := stop(); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, stop())
 				want := map[int64]int{}
 				for _, n := range tt.want {
 					want[int64(n)]++
@@ -201,9 +198,7 @@ func TestAResetKeepsTheWindowBeforeIt(t *testing.T) {
 			all = append(all, n)
 		}
 		w.run(t, ingest.Config{}, time.Minute)
-		if w.state.DedupFrom < 30 {
-			t.Fatalf("the checkpoint counts on messages from %d on", w.state.DedupFrom)
-		}
+		fatal.When(t, w.state.DedupFrom < 30, "the checkpoint counts on messages from %d on", w.state.DedupFrom)
 		w.messages = w.messages[:30:30]
 		w.reset(30)
 		w.publishEntry(entryOf(seconds(29*31), 30, unnamed(20)))
@@ -248,9 +243,7 @@ func TestSettledPiecesThatAreLostHaltTheLane(t *testing.T) {
 		}
 		w.reset(0)
 		time.Sleep(time.Minute)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, stop())
 		expect.Equal(t, "stored", map[place]int{{1, 0}: 1, {1, 1}: 1, {1, 2}: 1}, w.table)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
@@ -132,9 +133,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 		if _, err := fmt.Sscan(answer, &n, &unique, &c, &k, &j, &p); err != nil {
 			t.Fatalf("%s: %v", answer, err)
 		}
-		if n != unique || n < len(bodies)/4 {
-			t.Errorf("shard %d has %d rows, %d ids of %d records", i+1, n, unique, len(bodies))
-		}
+		expect.Not(t, n != unique || n < len(bodies)/4, "shard %d has %d rows, %d ids of %d records", i+1, n, unique, len(bodies))
 		rows, counted, known, jobs, instances = rows+n, counted+c, known+k, jobs+j, instances+p
 	}
 	if rows != len(bodies) || counted != len(bodies) || known != len(bodies) {
@@ -153,9 +152,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 			wantInstances[strconv.FormatInt(r.Value.ProcessInstanceKey, 10)] = true
 		}
 	}
-	if jobs != len(wantJobs) || instances != len(wantInstances) {
-		t.Errorf("both shards have %d jobs and %d instances, want %d and %d", jobs, instances, len(wantJobs), len(wantInstances))
-	}
+	expect.Not(t, jobs != len(wantJobs) || instances != len(wantInstances), "both shards have %d jobs and %d instances, want %d and %d", jobs, instances, len(wantJobs), len(wantInstances))
 	for i := range engines { // as each of them answers
 		if marks, err := at(i).Marks(t.Context(), 0, incarnationOf(t, opened), nil); err != nil || marks.Rows != uint64(len(bodies)) {
 			t.Errorf("asked at shard %d, the lane has stored %d rows, %v, want %d", i+1, marks.Rows, err, len(bodies))

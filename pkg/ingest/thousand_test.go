@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/broker"
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
 	"sluice/pkg/lease"
@@ -291,9 +292,7 @@ func (f *fleet) untilEven(patience time.Duration) time.Duration {
 
 func (f *fleet) report(what string, took, most time.Duration) {
 	f.t.Logf("%6.1fs  %s: %.1fs", time.Since(f.began).Seconds(), what, took.Seconds())
-	if took > most {
-		f.t.Errorf("%s: took %s, want at most %s", what, took, most)
-	}
+	expect.Not(f.t, took > most, "%s: took %s, want at most %s", what, took, most)
 }
 
 // settled wants every record to be stored once, by the table and by its views.

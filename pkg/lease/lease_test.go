@@ -14,6 +14,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/lease"
 	"sluice/pkg/stream"
@@ -112,9 +113,7 @@ func (b *board) join(server *natstest.Server, instance string) *worker {
 			time.Sleep(20 * time.Millisecond) // what it had in hand
 			return nil
 		})
-		if err != nil {
-			b.t.Errorf("%s: %v", instance, err)
-		}
+		expect.Not(b.t, err != nil, "%s: %v", instance, err)
 	}()
 	stop := sync.OnceFunc(func() { cancel(); <-done })
 	b.t.Cleanup(stop)
@@ -205,9 +204,7 @@ func TestLeasesOutliveARestartOfTheServer(t *testing.T) {
 	w.server.Restart()
 	for range 60 {
 		time.Sleep(100 * time.Millisecond)
-		if b.shares()["a"] != 1 {
-			t.Fatal("the lane was given up")
-		}
+		fatal.When(t, b.shares()["a"] != 1, "the lane was given up")
 	}
 	// Others still see it held, and take it when it is left.
 	second := b.join(w.server, "b")
@@ -264,9 +261,7 @@ func TestWorkThatFailsIsTriedAgain(t *testing.T) {
 		}
 		return errors.New("it failed")
 	})
-	if err != nil || calls != 2 {
-		t.Errorf("got %d calls, %v, want 2", calls, err)
-	}
+	expect.Not(t, err != nil || calls != 2, "got %d calls, %v, want 2", calls, err)
 }
 
 func TestAnInstanceNeedsAName(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 )
 
@@ -137,13 +139,9 @@ func (d *door) holds(t *testing.T, want load.Totals) {
 		t.Errorf("%d records with key sum %d are stored, acknowledged were %d with %d", len(d.ids), d.keySum, want.Records, want.KeySum)
 	}
 	for id, n := range d.ids {
-		if n != 1 {
-			t.Fatalf("record %s is stored %d times", id, n)
-		}
+		fatal.When(t, n != 1, "record %s is stored %d times", id, n)
 	}
-	if d.mismatch > 0 {
-		t.Errorf("%d requests were not as an honest client sends them", d.mismatch)
-	}
+	expect.Not(t, d.mismatch > 0, "%d requests were not as an honest client sends them", d.mismatch)
 }
 
 // slowly waits in a handler.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/load/simulator"
@@ -51,9 +52,7 @@ func TestTheGeneratorSaysWhatItWrites(t *testing.T) {
 			t.Fatalf("record %s is of %v, the first one of %v", r.ID, at, start)
 		}
 	}
-	if len(lastOf) != 5 {
-		t.Errorf("records are of %d partitions", len(lastOf))
-	}
+	expect.Not(t, len(lastOf) != 5, "records are of %d partitions", len(lastOf))
 }
 
 // TestTheGeneratorChangesNumbersAlone: a full record is one of the simulator, and only
@@ -89,9 +88,7 @@ func TestInstancesOfTheGeneratorAreConsistent(t *testing.T) {
 		instance := fmt.Sprint(r.Value["processInstanceKey"])
 		switch r.ValueType + " " + r.Intent {
 		case "PROCESS_INSTANCE ELEMENT_ACTIVATING":
-			if open[r.Key] != "" {
-				t.Fatalf("element instance %d is entered twice", r.Key)
-			}
+			fatal.When(t, open[r.Key] != "", "element instance %d is entered twice", r.Key)
 			open[r.Key] = instance
 		case "PROCESS_INSTANCE ELEMENT_COMPLETED", "PROCESS_INSTANCE ELEMENT_TERMINATED":
 			if open[r.Key] != instance {
@@ -118,9 +115,7 @@ func TestInstancesOfTheGeneratorAreConsistent(t *testing.T) {
 			orders[r.Value["correlationKey"]] = instance
 		}
 	}
-	if completed < 300 || len(orders) < 20 {
-		t.Errorf("%d process instances ended, %d waited for messages", completed, len(orders))
-	}
+	expect.Not(t, completed < 300 || len(orders) < 20, "%d process instances ended, %d waited for messages", completed, len(orders))
 }
 
 func TestGeneratorRepeatsItselfForTheSameSeed(t *testing.T) {
@@ -134,18 +129,14 @@ func TestGeneratorRepeatsItselfForTheSameSeed(t *testing.T) {
 		}
 		return all
 	}
-	if !bytes.Equal(write(1, 100), write(1, 300)) {
-		t.Error("the same seed gives other records in other batches")
-	}
+	expect.Not(t, !bytes.Equal(write(1, 100), write(1, 300)), "the same seed gives other records in other batches")
 	ids := map[string]bool{}
 	for seed := range uint64(20) {
 		g := load.NewGenerator(load.GeneratorConfig{Seed: seed, Start: start})
 		for range 1000 {
 			r, _ := g.Next()
 			id := decode(t, r.JSON).ID
-			if ids[id] {
-				t.Fatalf("id %s of seed %d was used by another seed", id, seed)
-			}
+			fatal.When(t, ids[id], "id %s of seed %d was used by another seed", id, seed)
 			ids[id] = true
 		}
 	}
@@ -179,9 +170,7 @@ func TestTheEnvelopeSaysWhetherARecordNamesItsPosition(t *testing.T) {
 					t.Fatalf("record %s names partition %d and position %d", r.ID, r.PartitionID, r.Position)
 				}
 			}
-			if full > 0 != tt.some || slim > 0 != tt.others {
-				t.Errorf("%d records name their position, %d do not", full, slim)
-			}
+			expect.Not(t, full > 0 != tt.some || slim > 0 != tt.others, "%d records name their position, %d do not", full, slim)
 		})
 	}
 }
@@ -204,9 +193,7 @@ func TestBatchSaysWhatIsInIt(t *testing.T) {
 		if len(records) != n || totals.Records != int64(n) {
 			t.Errorf("batch of %d holds %d records, totals say %d", n, len(records), totals.Records)
 		}
-		if totals.Bytes != want.Bytes || totals.KeySum != want.KeySum || totals.PositionSum != want.PositionSum {
-			t.Errorf("batch of %d adds up to %+v, totals say %+v", n, want, totals)
-		}
+		expect.Not(t, totals.Bytes != want.Bytes || totals.KeySum != want.KeySum || totals.PositionSum != want.PositionSum, "batch of %d adds up to %+v, totals say %+v", n, want, totals)
 	}
 }
 
@@ -231,9 +218,7 @@ func TestTheApiTakesEveryRecord(t *testing.T) {
 			t.Errorf("of %d records, %d were understood (all with ids: %t), %d with an odd timestamp",
 				totals.Records, request.Len(), request.AllIDs(), request.BadTimestamps())
 		}
-		if request.UnknownMembers() == 0 {
-			t.Error("no record has a member beyond the specification")
-		}
+		expect.Not(t, request.UnknownMembers() == 0, "no record has a member beyond the specification")
 		request.Release()
 	}
 }

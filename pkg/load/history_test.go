@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/load"
 	"sluice/pkg/load/simulator"
 )
@@ -16,9 +17,7 @@ func TestRecordsOfAnEngineAreCounted(t *testing.T) {
 	if n := strings.Count(string(body), `"recordVersion"`); int64(n) != sum.Records || n < 10 {
 		t.Errorf("%d records are written, %d are told", n, sum.Records)
 	}
-	if sum.MinPosition != 2 || sum.MaxPosition <= 2 || sum.KeySum == 0 {
-		t.Errorf("they add up to %+v", sum)
-	}
+	expect.Not(t, sum.MinPosition != 2 || sum.MaxPosition <= 2 || sum.KeySum == 0, "they add up to %+v", sum)
 	if body, sum = load.AppendBatch(body[:0], e, 10); string(body) != "[]" || sum.Records != 0 {
 		t.Errorf("an engine that has ended writes %s", body)
 	}
@@ -37,12 +36,8 @@ func TestAHistoryFillsItsSpan(t *testing.T) {
 			}
 		}
 		missing := now.Sub(time.UnixMilli(last.Timestamp))
-		if missing > time.Second {
-			t.Errorf("the last of %d records is %s before now", records, missing)
-		}
-		if last.Position < now.UnixMicro() {
-			t.Errorf("position %d", last.Position)
-		}
+		expect.Not(t, missing > time.Second, "the last of %d records is %s before now", records, missing)
+		expect.Not(t, last.Position < now.UnixMicro(), "position %d", last.Position)
 	}
 }
 
@@ -60,7 +55,5 @@ func TestADayEndsWithABusyHour(t *testing.T) {
 			lately++
 		}
 	}
-	if lately < 1000 || now.Sub(last) > 10*time.Second || records > 1_000_000 {
-		t.Errorf("%d records, %d instances in the last hour, the last one at %s", records, lately, last)
-	}
+	expect.Not(t, lately < 1000 || now.Sub(last) > 10*time.Second || records > 1_000_000, "%d records, %d instances in the last hour, the last one at %s", records, lately, last)
 }

@@ -29,9 +29,7 @@ func TestReportIsCompleteAsTextAndJSON(t *testing.T) {
 	var text bytes.Buffer
 	fatal.If(t, report.WriteText(&text))
 	for _, want := range []string{"20000 acknowledged of 20000 sent", "seed 9", "rec/s", "p99.9", "CPU-s per million", "idle", "none", report.Acked.Query(), "SELECT count()"} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("the text does not say %q:\n%s", want, &text)
-		}
+		expect.Not(t, !strings.Contains(text.String(), want), "the text does not say %q:\n%s", want, &text)
 	}
 	raw, err := json.Marshal(report)
 	fatal.If(t, err)
@@ -104,17 +102,11 @@ func TestQuantilesAreNeverUnderstated(t *testing.T) {
 				all = append(all, tt.given(i))
 			}
 			got := load.Quantiles(all, tt.q)[0]
-			if got < tt.want || float64(got) > float64(tt.want)*(1+1.0/128) {
-				t.Errorf("quantile is %s, want %s or up to 1/128 more", got, tt.want)
-			}
+			expect.Not(t, got < tt.want || float64(got) > float64(tt.want)*(1+1.0/128), "quantile is %s, want %s or up to 1/128 more", got, tt.want)
 		})
 	}
-	if got := load.Quantiles(nil, 0.5)[0]; got != 0 {
-		t.Errorf("the median of nothing is %s", got)
-	}
-	if got, want := load.Quantiles([]time.Duration{1<<63 - 1}, 0.5)[0], time.Duration(1<<63-1); got != want {
-		t.Errorf("the longest duration is %s, want %s", got, want)
-	}
+	expect.Equal(t, "the median of nothing", 0, load.Quantiles(nil, 0.5)[0])
+	expect.Equal(t, "the longest duration", time.Duration(1<<63-1), load.Quantiles([]time.Duration{1<<63 - 1}, 0.5)[0])
 }
 
 func TestRetryAfterIsSecondsOrADate(t *testing.T) {

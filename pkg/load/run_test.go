@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/programtest"
@@ -122,9 +123,7 @@ func TestWhatIsNotAcknowledgedIsAnError(t *testing.T) {
 			}
 			began := time.Now()
 			report, err := load.Run(t.Context(), load.Config{URL: d.URL, Records: 10_000, Batch: 100, Connections: 1, Failures: 3})
-			if !errors.Is(err, load.ErrNotAcknowledged) {
-				t.Errorf("error is %v, want ErrNotAcknowledged", err)
-			}
+			expect.Not(t, !errors.Is(err, load.ErrNotAcknowledged), "error is %v, want ErrNotAcknowledged", err)
 			if report.Acked.Records != 200 || report.Sent.Records != 500 || report.Failed[tt.failed] != 3 {
 				t.Errorf("%d of %d records were acknowledged after %v, want 200 of 500 after 3× %s", report.Acked.Records, report.Sent.Records, report.Failed, tt.failed)
 			}
@@ -146,9 +145,7 @@ func TestRetryWaitsAsLongAsItIsTold(t *testing.T) {
 	}
 	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Records: 10, Batch: 10, Connections: 1})
 	fatal.If(t, err)
-	if report.Latency.Max < 1 || report.Latency.Max > 3 {
-		t.Errorf("the record was acknowledged after %.3f s, want a little over 1 s", report.Latency.Max)
-	}
+	expect.Not(t, report.Latency.Max < 1 || report.Latency.Max > 3, "the record was acknowledged after %.3f s, want a little over 1 s", report.Latency.Max)
 }
 
 func TestWaitingForAFreeConnectionCounts(t *testing.T) {
@@ -157,12 +154,8 @@ func TestWaitingForAFreeConnectionCounts(t *testing.T) {
 	// 100 requests, one every 5 ms: the first one blocks the only connection.
 	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Records: 1000, Batch: 10, Connections: 1, Rate: 2000})
 	fatal.If(t, err)
-	if report.Latency.P50 < 0.1 {
-		t.Errorf("half of the requests waited less than %.3f s, although all of them were due behind one of 0.5 s", report.Latency.P50)
-	}
-	if report.ElapsedSeconds < 0.49 {
-		t.Errorf("1000 records at 2000 per second took %.3f s", report.ElapsedSeconds)
-	}
+	expect.Not(t, report.Latency.P50 < 0.1, "half of the requests waited less than %.3f s, although all of them were due behind one of 0.5 s", report.Latency.P50)
+	expect.Not(t, report.ElapsedSeconds < 0.49, "1000 records at 2000 per second took %.3f s", report.ElapsedSeconds)
 }
 
 func TestRunEndsWhenItsTimeIsUp(t *testing.T) {
@@ -193,9 +186,7 @@ func TestCancelledRunLetsWhatIsInFlightFinish(t *testing.T) {
 		return slowly(20 * time.Millisecond)
 	}
 	report, err := load.Run(ctx, load.Config{URL: d.URL, Records: 1_000_000, Batch: 10, Connections: 2})
-	if !errors.Is(err, context.Canceled) || errors.Is(err, load.ErrNotAcknowledged) {
-		t.Errorf("error is %v, want only that it was cancelled", err)
-	}
+	expect.Not(t, !errors.Is(err, context.Canceled) || errors.Is(err, load.ErrNotAcknowledged), "error is %v, want only that it was cancelled", err)
 	if report.Acked != report.Sent || report.Acked.Records < 50 || report.Acked.Records > 100 {
 		t.Errorf("%d of %d records were acknowledged", report.Acked.Records, report.Sent.Records)
 	}
@@ -281,9 +272,7 @@ func TestApiThatIsNotThere(t *testing.T) {
 	if !errors.Is(err, load.ErrNotAcknowledged) || report.Acked.Records != 0 || report.Failed["connection"] < 2 {
 		t.Errorf("error is %v after %v", err, report.Failed)
 	}
-	if err != nil && !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("error %q does not say why", err)
-	}
+	expect.Not(t, err != nil && !strings.Contains(err.Error(), "connection refused"), "error %q does not say why", err)
 }
 
 func generator() *load.Generator { return load.NewGenerator(load.GeneratorConfig{Seed: 9}) }
@@ -334,9 +323,7 @@ func TestRunsWithoutASeedGoOnAboveTheOnesBefore(t *testing.T) {
 	for range 3 {
 		report, err := load.Run(t.Context(), load.Config{URL: openDoor(t).URL, Records: 2000})
 		fatal.If(t, err)
-		if report.Acked.MinPosition <= last {
-			t.Errorf("a run begins at position %d, one before it went up to %d", report.Acked.MinPosition, last)
-		}
+		expect.Not(t, report.Acked.MinPosition <= last, "a run begins at position %d, one before it went up to %d", report.Acked.MinPosition, last)
 		last = report.Acked.MaxPosition
 	}
 }

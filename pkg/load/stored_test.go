@@ -59,9 +59,7 @@ func TestTheReportSaysWhenAllWasStored(t *testing.T) {
 			defer w.Close()
 			report, err := load.Run(t.Context(), load.Config{URL: openDoor(t).URL, Records: records, Seed: 3,
 				Stored: load.StoredIn(strings.TrimPrefix(w.URL, "http://"))})
-			if !errors.Is(err, tt.err) {
-				t.Fatalf("error is %v, want %v", err, tt.err)
-			}
+			fatal.When(t, !errors.Is(err, tt.err), "error is %v, want %v", err, tt.err)
 			var text strings.Builder
 			fatal.If(t, report.WriteText(&text))
 			if tt.err != nil {
@@ -73,9 +71,7 @@ func TestTheReportSaysWhenAllWasStored(t *testing.T) {
 			if s := report.StoredSeconds; s < report.ElapsedSeconds || s < 0.1 || report.StoredPerSec != records/s {
 				t.Errorf("stored after %v s, %v records per second, the last answer after %v s", s, report.StoredPerSec, report.ElapsedSeconds)
 			}
-			if !strings.Contains(text.String(), "until "+load.AllStored) {
-				t.Errorf("the text does not say until when was measured:\n%s", &text)
-			}
+			expect.Not(t, !strings.Contains(text.String(), "until "+load.AllStored), "the text does not say until when was measured:\n%s", &text)
 		})
 	}
 }

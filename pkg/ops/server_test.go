@@ -54,9 +54,7 @@ func TestReadinessNamesWhatIsMissing(t *testing.T) {
 				s.AddCheck(name, func(context.Context) error { return err })
 			}
 			code, body := get(t, s, "/readyz")
-			if code != tt.code || strings.TrimSpace(body) != tt.want {
-				t.Errorf("got %d %s, want %d %s", code, body, tt.code, tt.want)
-			}
+			expect.Not(t, code != tt.code || strings.TrimSpace(body) != tt.want, "got %d %s, want %d %s", code, body, tt.code, tt.want)
 			_, metrics := get(t, s, "/metrics")
 			if ready := strings.Contains(metrics, "sluice_ready 1\n"); ready != (tt.code == 200) || !ready && !strings.Contains(metrics, "sluice_ready 0\n") {
 				t.Errorf("sluice_ready is 1: %t, want %t", ready, tt.code == 200)
@@ -92,9 +90,7 @@ func TestACheckThatHangsCountsAsMissingAfterItsTime(t *testing.T) {
 		start := time.Now()
 		code, body := get(t, s, "/readyz")
 		close(release)
-		if took := time.Since(start); took != 2*time.Second {
-			t.Errorf("answered after %s, want 2s", took)
-		}
+		expect.Equal(t, "answered after", 2*time.Second, time.Since(start))
 		if want := `{"ready":false,"missing":[{"name":"stuck","reason":"no answer within 2s"}]}`; code != 503 || strings.TrimSpace(body) != want {
 			t.Errorf("got %d %s, want 503 %s", code, body, want)
 		}
@@ -112,9 +108,7 @@ func TestAliveWhileEveryHeartbeatBeats(t *testing.T) {
 				Stalled []struct{ Name, Reason string }
 			}
 			fatal.If(t, json.Unmarshal([]byte(body), &got))
-			if got.Alive != (code == 200) || got.Alive != (len(got.Stalled) == 0) {
-				t.Errorf("got %d %s: status and body disagree", code, body)
-			}
+			expect.Not(t, got.Alive != (code == 200) || got.Alive != (len(got.Stalled) == 0), "got %d %s: status and body disagree", code, body)
 			return got.Alive
 		}
 		steps := []struct {

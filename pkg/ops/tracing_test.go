@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/ops"
 )
@@ -40,17 +41,11 @@ func TestTracingIsOffUnlessItIsAskedFor(t *testing.T) {
 			}
 			tracing, err := ops.NewTracing(t.Context(), "test", "v1", slog.New(slog.DiscardHandler))
 			if tt.want != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("got %v, want %s in it", err, tt.want)
-				}
+				expect.Not(t, err == nil || !strings.Contains(err.Error(), tt.want), "got %v, want %s in it", err, tt.want)
 				return
 			}
-			if err != nil || (tracing != nil) != tt.on || (tracing.Tracer("x") != nil) != tt.on {
-				t.Errorf("tracing %v (%v), want %v", tracing != nil, err, tt.on)
-			}
-			if err := tracing.Close(); err != nil {
-				t.Error(err)
-			}
+			expect.Not(t, err != nil || (tracing != nil) != tt.on || (tracing.Tracer("x") != nil) != tt.on, "tracing %v (%v), want %v", tracing != nil, err, tt.on)
+			expect.NoError(t, tracing.Close())
 		})
 	}
 }
@@ -69,9 +64,7 @@ func TestLinesNameTheirSpan(t *testing.T) {
 	log.InfoContext(ctx, "within")
 	lines := strings.Split(out.String(), "\n")
 	want := "lane=1 trace_id=" + span.SpanContext().TraceID().String() + " span_id=" + span.SpanContext().SpanID().String()
-	if strings.Contains(lines[0], "trace_id") || !strings.HasSuffix(lines[1], want) {
-		t.Errorf("got %q, want the second alone to end in %s", lines, want)
-	}
+	expect.Not(t, strings.Contains(lines[0], "trace_id") || !strings.HasSuffix(lines[1], want), "got %q, want the second alone to end in %s", lines, want)
 }
 
 // TestMetricsAsOpenMetrics: to who asks for it, with examples; to others as before.
@@ -93,11 +86,7 @@ func TestMetricsAsOpenMetrics(t *testing.T) {
 	}
 	got := page("text/plain")
 	for _, want := range []string{"go_goroutines ", "process_resident_memory_bytes ", "go_build_info{"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("metrics lack %q", want)
-		}
+		expect.Not(t, !strings.Contains(got, want), "metrics lack %q", want)
 	}
-	if !strings.Contains(got, `sluice_test_seconds_bucket{le="1"} 1`+"\n") || !strings.Contains(got, `version="v9.9.9"} 1`) {
-		t.Errorf("as text:\n%s", got)
-	}
+	expect.Not(t, !strings.Contains(got, `sluice_test_seconds_bucket{le="1"} 1`+"\n") || !strings.Contains(got, `version="v9.9.9"} 1`), "as text:\n%s", got)
 }

@@ -45,9 +45,7 @@ func TestWhatIsNotSetHasItsDefault(t *testing.T) {
 
 func TestADefaultThatCannotBeReadIsAMistake(t *testing.T) {
 	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
+		expect.Not(t, recover() == nil, "no panic")
 	}()
 	option.Defaults(&struct {
 		N int `default:"many"`

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
@@ -20,9 +21,7 @@ func TestAProcessThatEndsIsNeverReady(t *testing.T) {
 	if err := p.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "ended") {
 		t.Errorf("a program that has ended is ready or not: %v", err)
 	}
-	if state := <-ended; state != "exit status 1" {
-		t.Errorf("it ended with %s", state)
-	}
+	expect.Equal(t, "it ended with", "exit status 1", <-ended)
 	if _, err := os.Stat(filepath.Join(dir, "early.log")); err != nil {
 		t.Error(err)
 	}
@@ -34,9 +33,7 @@ func TestAProcessIsPausedAndReplaced(t *testing.T) {
 	p.Ended = func(_ *programtest.Process, state string) { t.Errorf("it ended unasked: %s", state) }
 	fatal.If(t, p.Start())
 	defer p.Kill()
-	if !p.Pause() || !p.Kill() || p.Kill() {
-		t.Error("it cannot be paused, killed, and be down then")
-	}
+	expect.Not(t, !p.Pause() || !p.Kill() || p.Kill(), "it cannot be paused, killed, and be down then")
 	fatal.If(t, p.Start())
 	if err := p.Stop(); err == nil { // by the signal
 		t.Error("that it did not stop well is not said")

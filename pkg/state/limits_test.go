@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/change"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/state"
 	"sluice/pkg/stream"
@@ -67,9 +68,7 @@ func TestUsageCountsFieldsBySubject(t *testing.T) {
 	w.publish(fieldPut(t, "eve", "b"), fieldPut(t, "eve", "e"))
 	w.apply(w.messages()...)
 	want("eve", "e", 2, true)
-	if usage.Full() {
-		t.Error("it is full")
-	}
+	expect.Not(t, usage.Full(), "it is full")
 }
 
 // TestTheStateHasASize: it is full before NATS refuses anything.
@@ -89,9 +88,7 @@ func TestTheStateHasASize(t *testing.T) {
 	go func() { done <- usage.Run(ctx) }()
 	defer func() { stop(); <-done }()
 	for begun, n := time.Now(), 0; !usage.Full(); n++ {
-		if time.Since(begun) > 20*time.Second {
-			t.Fatalf("not full after %d entries", n)
-		}
+		fatal.When(t, time.Since(begun) > 20*time.Second, "not full after %d entries", n)
 		if _, err := w.bucket.Put(t.Context(), change.Target{User: "u" + string(rune('a'+n%26)) + string(rune('a'+n/26))}.Key(), make([]byte, 500)); err != nil {
 			t.Fatalf("entry %d is refused, and it is not full: %v", n, err)
 		}

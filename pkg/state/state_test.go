@@ -70,9 +70,7 @@ func TestChangesAreAppliedInOrder(t *testing.T) {
 			}
 			expect.Equal(t, "audit", audited(messages), w.audits.all())
 			e, err := w.store.Entry(t.Context(), change.Target{User: "bob"})
-			if err != nil || e.Seq != messages[7].Seq || e.UpdatedBy != "bob" || e.UpdatedAt.IsZero() {
-				t.Errorf("entry is %+v, %v", e, err)
-			}
+			expect.Not(t, err != nil || e.Seq != messages[7].Seq || e.UpdatedBy != "bob" || e.UpdatedAt.IsZero(), "entry is %+v, %v", e, err)
 		})
 	}
 }
@@ -124,9 +122,7 @@ func TestAnyFailureIsMadeGoodByTryingAgain(t *testing.T) {
 			w.apply(messages[4:]...)
 			w.wantDocuments(want)
 			expect.Equal(t, "audit", audited(messages), w.audits.all())
-			if len(w.bucket.fail)+len(w.audits.fail) > 0 {
-				t.Error("not every fault was met")
-			}
+			expect.Not(t, len(w.bucket.fail)+len(w.audits.fail) > 0, "not every fault was met")
 		})
 	}
 }
@@ -171,9 +167,7 @@ sluice_state_conflicts_total 1
 # TYPE sluice_state_changes_skipped_total counter
 sluice_state_changes_skipped_total 2
 `
-			if err := testutil.GatherAndCompare(w.reg, strings.NewReader(metrics), "sluice_state_conflicts_total", "sluice_state_changes_skipped_total"); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, testutil.GatherAndCompare(w.reg, strings.NewReader(metrics), "sluice_state_conflicts_total", "sluice_state_changes_skipped_total"))
 		})
 	}
 }
@@ -187,9 +181,7 @@ func TestTokensTellStreamsApart(t *testing.T) {
 	other.audits = w.audits
 	w.apply(w.messages()...)
 	other.apply(other.messages()...)
-	if n := len(w.audits.rows); n != 2 {
-		t.Errorf("%d inserts, want 2", n)
-	}
+	expect.Equal(t, "inserts", 2, len(w.audits.rows))
 }
 
 // What can never be applied is refused as poison, whatever it is, and the
@@ -283,9 +275,7 @@ func TestEntries(t *testing.T) {
 			fatal.If(t, err)
 			n++
 		}
-		if n != want {
-			t.Errorf("%s: %d entries, want %d", filter, n, want)
-		}
+		expect.Not(t, n != want, "%s: %d entries, want %d", filter, n, want)
 	}
 	for range w.store.Entries(t.Context(), ">") {
 		break // a caller that has seen enough

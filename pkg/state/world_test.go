@@ -53,17 +53,13 @@ func openOn(t *testing.T, server *natstest.Server) *world {
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
 	w.stream, err = stream.Open(t.Context(), server.Connect(), stream.Config{MaxBytes: 64 << 20}, quiet, w.reg)
-	if err != nil {
-		t.Fatalf("open the stream: %v", err)
-	}
+	fatal.When(t, err != nil, "open the stream: %v", err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.stream.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	bucket, err := w.stream.State()
-	if err != nil {
-		t.Fatalf("open the bucket: %v", err)
-	}
+	fatal.When(t, err != nil, "open the bucket: %v", err)
 	w.bucket = &flaky{KeyValue: bucket}
 	w.store = state.New(w.open)
 	w.Applier = state.NewApplier(w.store, w.reg)

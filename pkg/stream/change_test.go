@@ -31,9 +31,7 @@ func TestAChangeGoesThroughLaneZero(t *testing.T) {
 	p := w.publisher()
 	c := patch("ann", "change-1", nil)
 	seq, duplicate, err := p.PublishChange(t.Context(), c)
-	if err != nil || seq != 1 || duplicate {
-		t.Fatalf("got %d, %v, %v, want 1", seq, duplicate, err)
-	}
+	fatal.When(t, err != nil || seq != 1 || duplicate, "got %d, %v, %v, want 1", seq, duplicate, err)
 	body, err := c.Encode()
 	fatal.If(t, err)
 	want := []flow.Message{{
@@ -42,9 +40,7 @@ func TestAChangeGoesThroughLaneZero(t *testing.T) {
 	expect.Equal(t, "messages", want, w.all(0))
 	// Again, as after an answer that was lost.
 	seq, duplicate, err = p.PublishChange(t.Context(), c)
-	if err != nil || seq != 1 || !duplicate {
-		t.Errorf("again: got %d, %v, %v, want 1 as a duplicate", seq, duplicate, err)
-	}
+	expect.Not(t, err != nil || seq != 1 || !duplicate, "again: got %d, %v, %v, want 1 as a duplicate", seq, duplicate, err)
 }
 
 // TestTheLastChangeOfALaneThatWasReset: a change keeps its incarnation, and one from
@@ -90,9 +86,7 @@ func TestAChangeThatExpectsAnotherIsStale(t *testing.T) {
 	}
 	first := patch("ann", "change-1", last())
 	seq, _, err := p.PublishChange(t.Context(), first)
-	if err != nil || seq != 3 {
-		t.Fatalf("the first: got %d, %v, want 3", seq, err)
-	}
+	fatal.When(t, err != nil || seq != 3, "the first: got %d, %v, want 3", seq, err)
 	if seq, _, err := p.PublishChange(t.Context(), patch("bob", "change-b", nil)); err != nil || seq != 4 {
 		t.Fatalf("another target: got %d, %v, want 4", seq, err)
 	}
@@ -110,9 +104,7 @@ func TestAChangeThatExpectsAnotherIsStale(t *testing.T) {
 	if seq, duplicate, err := p.PublishChange(t.Context(), first); err != nil || seq != 3 || !duplicate {
 		t.Errorf("the first again: got %d, %v, %v, want 3 as a duplicate", seq, duplicate, err)
 	}
-	if n := len(w.all(0)); n != 5 {
-		t.Errorf("the lane holds %d messages, want 5", n)
-	}
+	expect.Equal(t, "the lane holds messages", 5, len(w.all(0)))
 }
 
 func TestAChangeThatCanNotBe(t *testing.T) {
@@ -156,9 +148,7 @@ func (w *world) appliedTo(done uint64) flow.LaneState {
 	if err == nil {
 		pos.StreamID, err = positions.StreamID(w.t.Context(), 0)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	if pos.Incarnation() == 0 {
 		pos = pos.WithIncarnation(1, 1)
 	}
@@ -188,9 +178,7 @@ func TestChangesAreReadAlone(t *testing.T) {
 	next := func(want uint64) {
 		t.Helper()
 		e, err := c.Next(ctx)
-		if err != nil || e.Seq != want || len(e.Messages) != 1 || !strings.HasPrefix(e.Messages[0].Topic, stream.ChangePrefix) {
-			t.Fatalf("next: got %+v, %v, want change %d", e, err, want)
-		}
+		fatal.When(t, err != nil || e.Seq != want || len(e.Messages) != 1 || !strings.HasPrefix(e.Messages[0].Topic, stream.ChangePrefix), "next: got %+v, %v, want change %d", e, err, want)
 	}
 	next(4)
 	next(6)
@@ -215,9 +203,7 @@ func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 		t.Helper()
 		fatal.If(t, purger.Purge(t.Context()))
 		fatal.If(t, w.Refresh(t.Context()))
-		if got := w.Lanes()[0].First; got != first {
-			t.Errorf("the lane begins at %d, want %d", got, first)
-		}
+		expect.Equal(t, "the lane begins at", first, w.Lanes()[0].First)
 	}
 	lag := func(want stream.ChangeLag) {
 		t.Helper()
@@ -253,9 +239,7 @@ func TestAResetTakesTheChangesAlong(t *testing.T) {
 	before, err := stream.NewChangeStates(w.Stream).CompareAndSwap(t.Context(), 0, before)
 	fatal.If(t, err)
 	at, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 3, 0)
-	if err != nil || at.Incarnation() != ahead+1 {
-		t.Fatalf("got %+v, %v, want life %d", at, err, ahead+1)
-	}
+	fatal.When(t, err != nil || at.Incarnation() != ahead+1, "got %+v, %v, want life %d", at, err, ahead+1)
 	changes, err := stream.NewChangeStates(w.Stream).Read(t.Context(), 0)
 	want := flow.LaneState{Incarnations: []flow.Incarnation{{ID: 1, First: 1}, {ID: ahead, First: 1}, {ID: ahead + 1, First: 4}}, StreamID: at.StreamID, Done: 3, Stamp: w.stamp(0, 3), Revision: changes.Revision}
 	if diff := cmp.Diff(want, changes); diff != "" || err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -25,9 +27,7 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 	for range 2 {
 		time.Sleep(time.Second)
 		leader := cluster.Leader("FLOW_0")
-		if leader < 0 {
-			t.Fatal("the lane has no leader")
-		}
+		fatal.When(t, leader < 0, "the lane has no leader")
 		cluster.Stop(leader)
 		time.Sleep(time.Second)
 		cluster.Start(leader)
@@ -39,16 +39,12 @@ func TestAClusterLosesItsLeader(t *testing.T) {
 				pos = next
 				break
 			}
-			if !errors.Is(err, flow.ErrUnavailable) {
-				t.Fatalf("swap: %v", err)
-			}
+			fatal.When(t, !errors.Is(err, flow.ErrUnavailable), "swap: %v", err)
 		}
 	}
 	time.Sleep(time.Second)
 	w.holds(stop())
-	if pos.Revision == 0 || pos.Done != 2 {
-		t.Errorf("the position is at %+v", pos)
-	}
+	expect.Not(t, pos.Revision == 0 || pos.Done != 2, "the position is at %+v", pos)
 }
 
 // TestALeaderMayHaveToCatchUp: of several servers a new leader may answer before
@@ -94,9 +90,7 @@ func TestAClusterKnowsRepeatsAndMisusedKeys(t *testing.T) {
 		id := fmt.Sprintf("id-%d", i)
 		for n, want := range []bool{false, true} {
 			got, err := p.Publish(t.Context(), submission(id, sizes...))
-			if err != nil || got.Replayed != want {
-				t.Errorf("publish %s, %d: got %+v, %v, want replayed %v", id, n, got, err, want)
-			}
+			expect.Not(t, err != nil || got.Replayed != want, "publish %s, %d: got %+v, %v, want replayed %v", id, n, got, err, want)
 		}
 		other := submission(id, sizes...)
 		other.Hash = "another"
@@ -105,7 +99,5 @@ func TestAClusterKnowsRepeatsAndMisusedKeys(t *testing.T) {
 		}
 	}
 	// The lane is asked for an id without leaving anything behind.
-	if got := len(w.all(0)); got != 5 {
-		t.Errorf("the lane holds %d messages, want 5", got)
-	}
+	expect.Equal(t, "the lane holds messages", 5, len(w.all(0)))
 }

@@ -35,9 +35,7 @@ func (w *world) list(f stream.DeadFilter) []stream.DeadLetter {
 	w.t.Helper()
 	var all []stream.DeadLetter
 	for d, err := range stream.NewDeadLetters(w.Stream).List(context.Background(), f) {
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, err)
 		all = append(all, d)
 	}
 	return all
@@ -79,9 +77,7 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 	if _, ok, err := letters.Get(t.Context(), 2); ok || err != nil {
 		t.Errorf("get after drop: got %v, %v", ok, err)
 	}
-	if got := len(w.list(stream.DeadFilter{})); got != 2 {
-		t.Errorf("%d letters after one was dropped, want 2", got)
-	}
+	expect.Equal(t, "letters after one was dropped", 2, len(w.list(stream.DeadFilter{})))
 }
 
 // TestTheSameSequenceOfAnotherLifeIsAnother: a lane that is reset has the same
@@ -161,9 +157,7 @@ func TestDeadLettersWithoutRoom(t *testing.T) {
 		for ; err == nil && next < 1000; next++ {
 			err = letters.SetAside(t.Context(), dead(next+1))
 		}
-		if !errors.Is(err, flow.ErrFull) || !strings.Contains(err.Error(), "--dead-max-bytes") {
-			t.Fatalf("got %v, want %v and what to do", err, flow.ErrFull)
-		}
+		fatal.When(t, !errors.Is(err, flow.ErrFull) || !strings.Contains(err.Error(), "--dead-max-bytes"), "got %v, want %v and what to do", err, flow.ErrFull)
 	}
 	fill()
 	all := w.list(stream.DeadFilter{})
@@ -191,9 +185,7 @@ func (w *world) waitFor(name string, want func(float64) bool) float64 {
 		if want(v) {
 			return v
 		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%s stays at %v", name, v)
-		}
+		fatal.When(w.t, time.Now().After(deadline), "%s stays at %v", name, v)
 	}
 }
 
@@ -210,9 +202,7 @@ func TestLettersOfTheApi(t *testing.T) {
 	w.setAside(of("a", `{"x":1}`), of("a", `{"x":1}`), of("b", `{"x":1}`), of("a", `{"x":2}`))
 	var got []string
 	for _, d := range w.list(stream.DeadFilter{}) {
-		if d.Message.Lane != stream.NoLane {
-			t.Errorf("lane %d, want %d", d.Message.Lane, stream.NoLane)
-		}
+		expect.Not(t, d.Message.Lane != stream.NoLane, "lane %d, want %d", d.Message.Lane, stream.NoLane)
 		got = append(got, d.Message.Source+" "+string(d.Message.Body))
 	}
 	expect.Equal(t, "letters", []string{`a {"x":1}`, `b {"x":1}`, `a {"x":2}`}, got)
@@ -236,9 +226,7 @@ func TestNotesSayWhoSettledALetter(t *testing.T) {
 		fatal.If(t, letters.SetAside(context.Background(), dead(seq+1)))
 	}
 	for _, d := range w.list(stream.DeadFilter{Heads: true}) {
-		if len(d.Message.Body) > 0 || d.Code != "too_deep" || d.Message.Source != "cluster-a" {
-			t.Errorf("without bodies: %+v", d)
-		}
+		expect.Not(t, len(d.Message.Body) > 0 || d.Code != "too_deep" || d.Message.Source != "cluster-a", "without bodies: %+v", d)
 	}
 	all := w.list(stream.DeadFilter{})
 	if _, err := letters.As("ann").Replay(context.Background(), stream.NewPublisher(w.Stream), all[0]); err != nil {

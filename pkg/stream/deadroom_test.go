@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -60,9 +61,7 @@ func TestOneSourceFillsNotTheRoomOfOthers(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if refused["true"] == 0 || refused["false"] > 0 {
-			t.Fatalf("letters of %s refused because of its share, or for another reason: %v", source, refused)
-		}
+		fatal.When(t, refused["true"] == 0 || refused["false"] > 0, "letters of %s refused because of its share, or for another reason: %v", source, refused)
 	}
 	took := func() uint64 {
 		t.Helper()
@@ -111,9 +110,7 @@ func TestALetterThatIsThereIsNotRefused(t *testing.T) {
 			t.Errorf("a letter that is there: %v", err)
 		}
 	}
-	if got := len(w.list(stream.DeadFilter{})); got != len(kept) {
-		t.Errorf("%d letters, want %d", got, len(kept))
-	}
+	expect.Equal(t, "letters", len(kept), len(w.list(stream.DeadFilter{})))
 }
 
 // TestDroppedLettersMakeRoom for the source again.
@@ -150,9 +147,7 @@ func TestChangesHaveRoomWhenRecordsHaveNone(t *testing.T) {
 	for seq := uint64(1); err == nil; seq++ {
 		err = letters.SetAside(t.Context(), inLane("a", seq, 8<<10))
 	}
-	if !errors.Is(err, flow.ErrFull) {
-		t.Fatalf("records: got %v, want %v", err, flow.ErrFull)
-	}
+	fatal.When(t, !errors.Is(err, flow.ErrFull), "records: got %v, want %v", err, flow.ErrFull)
 	change := inLane("", 1000, 8<<10)
 	change.Message.Topic = stream.ChangePrefix + "user.x"
 	if err := letters.SetAside(t.Context(), change); err != nil {

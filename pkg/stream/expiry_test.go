@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/stream"
 )
@@ -19,9 +20,7 @@ func TestTheExpiryLineMovesForwardOnly(t *testing.T) {
 		fatal.If(t, err)
 		return day
 	}
-	if day := line(); day != "" {
-		t.Errorf("before anything has expired it is %q", day)
-	}
+	expect.Equal(t, "before anything has expired it", "", line())
 	for _, step := range []struct{ to, want string }{{"", ""}, {"2025-11-21", "2025-11-21"}, {"2025-11-20", "2025-11-21"}, {"2025-12-01", "2025-12-01"}, {"", "2025-12-01"}} {
 		if err := w.MoveExpiryLine(t.Context(), step.to); err != nil || line() != step.want {
 			t.Errorf("moved to %q it is %q, %v, want %q", step.to, line(), err, step.want)
@@ -30,15 +29,11 @@ func TestTheExpiryLineMovesForwardOnly(t *testing.T) {
 	var all sync.WaitGroup
 	for _, day := range []string{"2026-01-03", "2026-01-05", "2026-01-01", "2026-01-04", "2026-01-02"} {
 		all.Go(func() {
-			if err := w.MoveExpiryLine(t.Context(), day); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, w.MoveExpiryLine(t.Context(), day))
 		})
 	}
 	all.Wait()
-	if day := line(); day != "2026-01-05" {
-		t.Errorf("after five moves at once it is %q", day)
-	}
+	expect.Equal(t, "after five moves at once it", "2026-01-05", line())
 	kv, err := w.jetStream().KeyValue(stream.LaneBucket)
 	fatal.If(t, err)
 	if _, err := kv.Put("expired", []byte("soon")); err != nil {

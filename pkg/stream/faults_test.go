@@ -18,6 +18,7 @@ import (
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -73,9 +74,7 @@ func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
 				t.Errorf("got %s, %v, want %s, %v", verdict, answer, c.verdict, c.answer)
 			}
 			var retry *flow.RetryError
-			if errors.As(answer, &retry) != (c.after > 0) || (retry != nil && retry.After != c.after) {
-				t.Errorf("got %+v, want to come back after %v", retry, c.after)
-			}
+			expect.Not(t, errors.As(answer, &retry) != (c.after > 0) || (retry != nil && retry.After != c.after), "got %+v, want to come back after %v", retry, c.after)
 			// Whatever this attempt says, the lane may hold an earlier one.
 			if same, answer := stream.Judge(c.err, false, true); same != c.verdict || !errors.Is(answer, flow.ErrUnavailable) {
 				t.Errorf("after an attempt without an answer: got %s, %v, want %s, %v", same, answer, c.verdict, flow.ErrUnavailable)
@@ -103,9 +102,7 @@ func TestAServerThatStandsStill(t *testing.T) {
 		wg.Go(func() {
 			begun := time.Now()
 			_, err := pub.Publish(ctx, submission(fmt.Sprintf("id-%d", i), sizes...))
-			if !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrBusy) {
-				t.Errorf("%v: got %v, want %v", sizes, err, flow.ErrUnavailable)
-			}
+			expect.Not(t, !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrBusy), "%v: got %v, want %v", sizes, err, flow.ErrUnavailable)
 			if took := time.Since(begun); took > 4*time.Second {
 				t.Errorf("%v: it took %v to give up after 2s", sizes, took)
 			}
@@ -191,9 +188,7 @@ func TestKillsInTheMiddleOfEntries(t *testing.T) {
 			}
 		}
 	}
-	if len(acked) < 100 || whole < 20 {
-		t.Errorf("%d acknowledged, %d of several parts: the test shows nothing", len(acked), whole)
-	}
+	expect.Not(t, len(acked) < 100 || whole < 20, "%d acknowledged, %d of several parts: the test shows nothing", len(acked), whole)
 	t.Logf("%d acknowledged over 5 kills, %d messages stored", len(acked), len(stored))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/stream"
 )
@@ -67,12 +68,8 @@ func TestManySmallOnesShareASync(t *testing.T) {
 		single/3, grouped/3, ratio, records/entries)
 	// How many times depends on the disk: a sync that takes long pays for all.
 	// What does not is how many share one.
-	if records/entries < 16 {
-		t.Errorf("%.1f requests share an entry, want at least 16", records/entries)
-	}
-	if ratio <= 1 {
-		t.Errorf("entries are %.1f times as fast, want more than once", ratio)
-	}
+	expect.Not(t, records/entries < 16, "%.1f requests share an entry, want at least 16", records/entries)
+	expect.Not(t, ratio <= 1, "entries are %.1f times as fast, want more than once", ratio)
 }
 
 // value sums what a metric says, of the series with these labels.
@@ -145,9 +142,7 @@ func TestRetryAfterIsTheRateOfPurging(t *testing.T) {
 		"long ago":                        {500, [][2]int{{0, 1}, {10, 1001}, {400, 1001}, {500, 1001}}, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := stream.FreeAfter(c.need, c.seen...); got != c.want {
-				t.Errorf("got %v, want %v", got, c.want)
-			}
+			expect.Equal(t, "result", c.want, stream.FreeAfter(c.need, c.seen...))
 		})
 	}
 }
@@ -173,9 +168,7 @@ func TestOneAfterMany(t *testing.T) {
 		}
 	}
 	list := w.all(0)
-	if len(list) != 64*3+3 {
-		t.Fatalf("the lane holds %d messages, want %d", len(list), 64*3+3)
-	}
+	fatal.When(t, len(list) != 64*3+3, "the lane holds %d messages, want %d", len(list), 64*3+3)
 	for n, m := range list[64*3:] {
 		if want := submission(fmt.Sprintf("one-%d", n), 10); m.ID != want.ID || string(m.Body) != string(chunksOf(want)[0].Body) {
 			t.Errorf("got %s of %d bytes, want %s", m.ID, len(m.Body), want.ID)

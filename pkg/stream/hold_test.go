@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -16,24 +18,18 @@ func TestALaneIsHeldByOne(t *testing.T) {
 	ctx := t.Context()
 	soon := time.Now().Add(time.Minute)
 	first, err := positions.Hold(ctx, 0, "one", soon)
-	if err != nil || !first.Held(time.Now()) || first.Held(soon) {
-		t.Fatalf("hold: %+v, %v", first, err)
-	}
+	fatal.When(t, err != nil || !first.Held(time.Now()) || first.Held(soon), "hold: %+v, %v", first, err)
 	if _, err := positions.Hold(ctx, 0, "two", soon); err == nil || !strings.Contains(err.Error(), "lane 0 is held by one") {
 		t.Errorf("a second hold: %v", err)
 	}
 	if _, err := positions.Hold(ctx, 0, "one", soon.Add(time.Second)); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
-	if err := positions.Release(ctx, 0, "two"); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, positions.Release(ctx, 0, "two"))
 	if pos, err := positions.Read(ctx, 0); err != nil || !pos.Held(time.Now()) {
 		t.Errorf("another name has released it: %+v, %v", pos, err)
 	}
-	if err := positions.Release(ctx, 0, "one"); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, positions.Release(ctx, 0, "one"))
 	if _, err := positions.Hold(ctx, 0, "two", time.Now()); err != nil { // which runs out at once
 		t.Error(err)
 	}

@@ -3,6 +3,8 @@ package stream_test
 import (
 	"testing"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/stream"
 )
 
@@ -10,9 +12,7 @@ import (
 func (w *world) addLane() int {
 	w.t.Helper()
 	n, err := w.AddLane(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	return n
 }
 
@@ -21,11 +21,7 @@ func TestLag(t *testing.T) {
 	w.publish(w.publisher(), "id", 10)
 	w.swapTo(0, 7)
 	lags, err := w.Lag(t.Context())
-	if err != nil || len(lags) != 1 {
-		t.Fatalf("got %+v, %v", lags, err)
-	}
+	fatal.When(t, err != nil || len(lags) != 1, "got %+v, %v", lags, err)
 	l := lags[0]
-	if l.Lane != 0 || l.Done != 7 || l.Last != 10 || l.Messages != 3 || l.Bytes < 300 || l.Bytes > 2000 {
-		t.Errorf("got %+v, want 3 messages of a few hundred bytes", l)
-	}
+	expect.Not(t, l.Lane != 0 || l.Done != 7 || l.Last != 10 || l.Messages != 3 || l.Bytes < 300 || l.Bytes > 2000, "got %+v, want 3 messages of a few hundred bytes", l)
 }

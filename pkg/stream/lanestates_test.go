@@ -65,9 +65,7 @@ func (w *world) position(lane int) (flow.LaneState, error) {
 func (w *world) swapTo(lane int, done uint64) flow.LaneState {
 	w.t.Helper()
 	pos, err := w.position(lane)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	if pos.StreamID, err = stream.NewLaneStates(w.Stream).StreamID(w.t.Context(), lane); err != nil {
 		w.t.Fatal(err)
 	}
@@ -86,9 +84,7 @@ func (w *world) stamp(lane int, seq uint64) int64 {
 	if errors.Is(err, nats.ErrMsgNotFound) {
 		return 0
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	return msg.Time.UnixNano()
 }
 
@@ -169,9 +165,7 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 	w.recreate("FLOW_0")
 	after, err := w.position(0)
 	fatal.If(t, err)
-	if after.StreamID != before.StreamID {
-		t.Errorf("the position names %s, written as %s", after.StreamID, before.StreamID)
-	}
+	expect.Not(t, after.StreamID != before.StreamID, "the position names %s, written as %s", after.StreamID, before.StreamID)
 	identity, err := stream.NewLaneStates(w.Stream).StreamID(t.Context(), 0)
 	if err != nil || identity == before.StreamID {
 		t.Errorf("the lane is %s, %v, and was %s", identity, err, before.StreamID)
@@ -206,9 +200,7 @@ func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
 	}
 	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // of a machine whose clock was wrong
 	again, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, ahead)
-	if err != nil || again.Incarnation() != ahead+1 {
-		t.Errorf("above another life: got %+v, %v, want life %d", again, err, ahead+1)
-	}
+	expect.Not(t, err != nil || again.Incarnation() != ahead+1, "above another life: got %+v, %v, want life %d", again, err, ahead+1)
 	if again, err = stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0); err != nil || again.Incarnation() != ahead+2 {
 		t.Errorf("above the life before: got %+v, %v, want life %d", again, err, ahead+2)
 	}

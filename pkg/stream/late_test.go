@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -45,9 +47,7 @@ func TestWhatWasRoutedTooLongAgoIsConfirmed(t *testing.T) {
 			t.Errorf("with the list %+v: got %v, want %v", next, err, flow.ErrHeld)
 		}
 	}
-	if n := len(w.all(0)); n != 2 {
-		t.Errorf("%d requests are stored, want the 2 of before", n)
-	}
+	expect.Equal(t, "requests are stored", 2, len(w.all(0)))
 }
 
 // TestAnApiThatWasTooSlowDoesNotAnswerOK: what it has sent landed behind more than
@@ -66,9 +66,7 @@ func TestAnApiThatWasTooSlowDoesNotAnswerOK(t *testing.T) {
 	w.publish(p, "another", 1)
 	_, err := frozen.Publish(t.Context(), submission("late", 10))
 	var retry *flow.RetryError
-	if !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) {
-		t.Fatalf("got %v, want %v and when to come back", err, flow.ErrUnavailable)
-	}
+	fatal.When(t, !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry), "got %v, want %v and when to come back", err, flow.ErrUnavailable)
 	if got, err := frozen.Publish(t.Context(), submission("late", 10)); err != nil || got.Replayed {
 		t.Errorf("again: got %+v, %v", got, err)
 	}
@@ -76,14 +74,10 @@ func TestAnApiThatWasTooSlowDoesNotAnswerOK(t *testing.T) {
 	for _, e := range w.entries(0) {
 		if e.Messages[0].ID == "late" {
 			ends = append(ends, e.LogEnd)
-			if e.Patience != window/2 {
-				t.Errorf("the entry has a patience of %v, want %v", e.Patience, window/2)
-			}
+			expect.Not(t, e.Patience != window/2, "the entry has a patience of %v, want %v", e.Patience, window/2)
 		}
 	}
-	if !slices.Equal(ends, []uint64{1, 4}) {
-		t.Errorf("its headers name the log ends %v, want 1 and then 4", ends)
-	}
+	expect.Not(t, !slices.Equal(ends, []uint64{1, 4}), "its headers name the log ends %v, want 1 and then 4", ends)
 }
 
 // TestWhatWaitedWhileTheLaneMovedOnIsVoid: an api that stood still has several entries
@@ -135,9 +129,7 @@ func TestACallWhoseTimeIsUpSendsNothing(t *testing.T) {
 	if _, err := p.Publish(ctx, submission("gone", 10)); !errors.Is(err, flow.ErrBusy) {
 		t.Errorf("got %v, want %v", err, flow.ErrBusy)
 	}
-	if n := len(w.all(0)); n != 1 {
-		t.Errorf("%d requests are stored, want 1", n)
-	}
+	expect.Equal(t, "requests are stored", 1, len(w.all(0)))
 	if err := p.Check(); err != nil {
 		t.Errorf("Check says %v of the stream because a client has gone", err)
 	}

@@ -33,9 +33,7 @@ func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 	// While the one is away that leads the cluster, nothing is listed at all;
 	// then another leads it.
 	for try, listed := 0, false; !listed; try++ {
-		if try == 6 {
-			t.Fatal("the server that went away led the cluster, which shows nothing")
-		}
+		fatal.When(t, try == 6, "the server that went away led the cluster, which shows nothing")
 		away := eachLeads(t, w, js)[try%2]
 		sources := leader(t, js, "KV_"+stream.SourceBucket) == fmt.Sprintf("n%d", away) // then they are not known until another leads
 		want := w.LaneNumbers()

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
@@ -58,8 +59,6 @@ sluice_nats_store_max_bytes{server="SERVER"} 1000
 # TYPE sluice_nats_up gauge
 sluice_nats_up{server="SERVER"} 0
 `)
-		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "sluice_nats_up", "sluice_nats_store_bytes", "sluice_nats_store_max_bytes"); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(want), "sluice_nats_up", "sluice_nats_store_bytes", "sluice_nats_store_max_bytes"))
 	}
 }

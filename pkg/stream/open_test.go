@@ -41,9 +41,7 @@ func TestEverythingIsMadeAsItMustBe(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"KV_flow_lanes": 0, "KV_flow_leases": 10 * time.Second, "KV_flow_state": 0} {
 		info, err := js.StreamInfo(name)
 		fatal.If(t, err)
-		if info.Config.AllowDirect || info.Config.MaxAge != ttl || info.Config.Storage != nats.FileStorage {
-			t.Errorf("%s: %+v", name, info.Config)
-		}
+		expect.Not(t, info.Config.AllowDirect || info.Config.MaxAge != ttl || info.Config.Storage != nats.FileStorage, "%s: %+v", name, info.Config)
 	}
 	if info, err = js.StreamInfo("FLOW_DEAD"); err != nil || info.Config.MaxBytes != 3<<20 || info.Config.MaxAge != 0 {
 		t.Errorf("FLOW_DEAD: %+v, %v", info.Config, err)
@@ -69,12 +67,8 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := info.Config
-	if got.Discard != nats.DiscardNew || got.AllowDirect || got.MaxMsgSize != 16<<20 {
-		t.Errorf("not fixed: %+v", got)
-	}
-	if got.MaxBytes != 7<<20 || got.Duplicates != 90*time.Second {
-		t.Errorf("changed unasked: %+v", got)
-	}
+	expect.Not(t, got.Discard != nats.DiscardNew || got.AllowDirect || got.MaxMsgSize != 16<<20, "not fixed: %+v", got)
+	expect.Not(t, got.MaxBytes != 7<<20 || got.Duplicates != 90*time.Second, "changed unasked: %+v", got)
 	// A lane that is added is as those that are there, which stay as they are.
 	operator := openOn(t, w.server, stream.Config{MaxBytes: 7 << 20})
 	if _, err := operator.AddLane(ctx); err != nil {
@@ -148,18 +142,14 @@ func TestAStreamThatWouldLoseRecordsIsRefused(t *testing.T) {
 func TestNoRoomForALaneIsSaidInWords(t *testing.T) {
 	server := natstest.StartWith(t, embedded.Config{MaxStore: 1 << 20})
 	_, err := stream.Open(t.Context(), server.Connect(), stream.Config{MaxBytes: 2 << 20}, quiet(), prometheus.NewRegistry())
-	if err == nil || !strings.Contains(err.Error(), "not enough disk") || !strings.Contains(err.Error(), "-max-bytes ") {
-		t.Errorf("got %v", err)
-	}
+	expect.Not(t, err == nil || !strings.Contains(err.Error(), "not enough disk") || !strings.Contains(err.Error(), "-max-bytes "), "got %v", err)
 }
 
 func TestOpenWaitsForNATSAsLongAsItMay(t *testing.T) {
 	server := natstest.Start(t)
 	server.Stop()
 	nc, err := dial.Connect(dial.Config{URL: server.URL, Name: "test"}, quiet(), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatalf("connect while no server answers: %v", err)
-	}
+	fatal.When(t, err != nil, "connect while no server answers: %v", err)
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -204,9 +194,7 @@ func TestAServerThatDoesNotSyncIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := stream.Config{MaxBytes: 1 << 20, Monitors: c.monitors, AllowLazySync: c.allow}
 			_, err := stream.Open(t.Context(), always.Connect(), cfg, quiet(), prometheus.NewRegistry())
-			if (err != nil) != c.refused || (err != nil && !strings.Contains(err.Error(), "sync_interval: always")) {
-				t.Errorf("got %v, want refused: %v", err, c.refused)
-			}
+			expect.Not(t, (err != nil) != c.refused || (err != nil && !strings.Contains(err.Error(), "sync_interval: always")), "got %v, want refused: %v", err, c.refused)
 		})
 	}
 }

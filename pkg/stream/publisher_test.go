@@ -62,15 +62,11 @@ func TestAnApiRemembersWhatItHasSent(t *testing.T) {
 			p := w.publisher()
 			for i, want := range []bool{false, true, true} {
 				got, err := p.Publish(t.Context(), submission("one", sizes...))
-				if err != nil || got.Replayed != want {
-					t.Fatalf("publish %d: got %+v, %v, want replayed %v", i, got, err, want)
-				}
+				fatal.When(t, err != nil || got.Replayed != want, "publish %d: got %+v, %v, want replayed %v", i, got, err, want)
 				want := []flow.Place{{Stream: w.Lanes()[0].StreamID(), Seq: 1, ID: w.message(0, 1).Header.Get("Nats-Msg-Id")}}
 				expect.Equal(t, "places", want, got.Places)
 			}
-			if got := len(w.all(0)); got != len(sizes) {
-				t.Errorf("the lane holds %d chunks, want %d", got, len(sizes))
-			}
+			expect.Equal(t, "the lane holds chunks", len(sizes), len(w.all(0)))
 			// Another one does not know: the lane has it twice, and the
 			// ingester drops the second one.
 			other := openOn(t, w.server, stream.Config{}).publisher()
@@ -95,9 +91,7 @@ func TestAKeyWithAnotherBodyIsRefused(t *testing.T) {
 	if _, err := p.Publish(t.Context(), other); !errors.Is(err, flow.ErrKeyReused) {
 		t.Errorf("got %v, want %v", err, flow.ErrKeyReused)
 	}
-	if got := len(w.all(0)); got != 1 {
-		t.Errorf("the lane holds %d chunks, want 1", got)
-	}
+	expect.Equal(t, "the lane holds chunks", 1, len(w.all(0)))
 }
 
 // TestTwoSourcesOfOneSubjectNeverMeet: nor do two subjects of one source. Each has its
@@ -121,9 +115,7 @@ func TestTwoSourcesOfOneSubjectNeverMeet(t *testing.T) {
 				t.Errorf("of source %q and subject %q: got %+v, %v, want replayed %v", sub.Source, sub.Subject, got, err, repeated)
 			}
 		}
-		if got := len(w.all(0)); got != i+1 {
-			t.Errorf("the lane holds %d requests, want %d", got, i+1)
-		}
+		expect.Equal(t, "the lane holds requests", i+1, len(w.all(0)))
 	}
 }
 
@@ -172,17 +164,11 @@ func TestTheSamePublishedByManyAtOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if got, want := len(w.all(0)), 1+8*len(sizes); got != want {
-				t.Errorf("the lane holds %d chunks, want %d: repeats wait for those of the first", got, want)
-			}
+			expect.Equal(t, "the lane holds chunks", 1+8*len(sizes), len(w.all(0)))
 			for id, n := range fresh {
-				if n != 1 {
-					t.Errorf("%s was acknowledged as new %d times", id, n)
-				}
+				expect.Not(t, n != 1, "%s was acknowledged as new %d times", id, n)
 			}
-			if len(fresh) != 8 {
-				t.Errorf("%d ids were acknowledged as new, want 8", len(fresh))
-			}
+			expect.Not(t, len(fresh) != 8, "%d ids were acknowledged as new, want 8", len(fresh))
 		})
 	}
 }
@@ -196,9 +182,7 @@ func TestAPartOfASubmissionMayBeThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := p.Publish(t.Context(), submission("does-not", 300<<10, 300<<10, 300<<10))
-	if !errors.Is(err, flow.ErrFull) {
-		t.Fatalf("got %v, want %v", err, flow.ErrFull)
-	}
+	fatal.When(t, !errors.Is(err, flow.ErrFull), "got %v, want %v", err, flow.ErrFull)
 	expect.Equal(t, "chunks", []string{"fits", "fits.1", "does-not"}, ids(w.all(0)))
 	roomier := openOn(t, w.server, stream.Config{MaxBytes: 8 << 20})
 	fatal.If(t, w.Refresh(t.Context()))
@@ -219,15 +203,9 @@ func TestAFullLaneSaysWhenToComeBack(t *testing.T) {
 		}
 	}
 	var retry *flow.RetryError
-	if !errors.Is(err, flow.ErrFull) || !errors.As(err, &retry) {
-		t.Fatalf("got %v, want %v with a RetryError", err, flow.ErrFull)
-	}
-	if retry.After < time.Second || retry.After > time.Minute {
-		t.Errorf("retry after %v, want between a second and a minute", retry.After)
-	}
-	if got := len(w.all(0)); got != stored {
-		t.Errorf("the lane holds %d messages, %d were acknowledged", got, stored)
-	}
+	fatal.When(t, !errors.Is(err, flow.ErrFull) || !errors.As(err, &retry), "got %v, want %v with a RetryError", err, flow.ErrFull)
+	expect.Not(t, retry.After < time.Second || retry.After > time.Minute, "retry after %v, want between a second and a minute", retry.After)
+	expect.Equal(t, "the lane holds messages, were acknowledged", stored, len(w.all(0)))
 	// A repeat of what is stored is acknowledged although there is no room.
 	if got, err := p.Publish(t.Context(), submission("id-0", 16<<10)); err != nil || !got.Replayed {
 		t.Errorf("repeat on a full lane: got %+v, %v", got, err)
@@ -274,9 +252,7 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 		begun := time.Now()
 		_, err := p.Publish(t.Context(), submission("while-away", sizes...))
 		var retry *flow.RetryError
-		if !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) || retry.After <= 0 {
-			t.Errorf("%v: got %v, want %v with a RetryError", sizes, err, flow.ErrUnavailable)
-		}
+		expect.Not(t, !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) || retry.After <= 0, "%v: got %v, want %v with a RetryError", sizes, err, flow.ErrUnavailable)
 		if took := time.Since(begun); took > 2*time.Second {
 			t.Errorf("%v: it took %v to say so, want at most 2s", sizes, took)
 		}
@@ -291,9 +267,7 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("still unavailable: %v", err)
-		}
+		fatal.When(t, time.Now().After(deadline), "still unavailable: %v", err)
 	}
 	expect.Equal(t, "messages", []string{"before", "after"}, ids(w.once(0)))
 	if err := p.Check(); err != nil {
@@ -335,7 +309,5 @@ func TestADeniedPublishIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.publisher().Publish(t.Context(), submission("one", 10))
-	if !errors.Is(err, flow.ErrUnavailable) {
-		t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
-	}
+	expect.Not(t, !errors.Is(err, flow.ErrUnavailable), "got %v, want %v", err, flow.ErrUnavailable)
 }

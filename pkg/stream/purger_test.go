@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -38,9 +39,7 @@ func TestWhatAPurgerKeeps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pos := flow.LaneState{Done: c.done, DedupFrom: cmp.Or(c.window, c.done+1)}
-			if got := stream.KeepFrom(c.lane, pos, c.known, c.history); got != c.want {
-				t.Errorf("keeps from %d, want %d", got, c.want)
-			}
+			expect.Equal(t, "keeps from", c.want, stream.KeepFrom(c.lane, pos, c.known, c.history))
 		})
 	}
 }
@@ -81,9 +80,7 @@ func TestPurgingNeverForgetsAnIDWithinItsWindow(t *testing.T) {
 	w.connected(t.Context())
 	for i := range 40 {
 		got, err := p.Publish(t.Context(), submission(fmt.Sprintf("id-%d", i), 16<<10))
-		if err != nil || !got.Replayed {
-			t.Fatalf("repeat of id-%d: got %+v, %v", i, got, err)
-		}
+		fatal.When(t, err != nil || !got.Replayed, "repeat of id-%d: got %+v, %v", i, got, err)
 	}
 }
 
@@ -134,13 +131,9 @@ func TestALaneOfAnEarlierTimeIsNotPurged(t *testing.T) {
 	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
 	purger.SetMargin(0)
 	fatal.If(t, purger.Purge(t.Context()))
-	if got := len(w.all(0)); got != 10 {
-		t.Errorf("the lane holds %d messages, want all 10", got)
-	}
+	expect.Equal(t, "the lane holds messages", 10, len(w.all(0)))
 	lags, err := w.Lag(t.Context())
-	if err != nil || len(lags) != 1 || lags[0].Messages != 10 || lags[0].Bytes == 0 {
-		t.Errorf("the lag is %+v, %v, want 10 messages", lags, err)
-	}
+	expect.Not(t, err != nil || len(lags) != 1 || lags[0].Messages != 10 || lags[0].Bytes == 0, "the lag is %+v, %v, want 10 messages", lags, err)
 }
 
 // TestWhatABackupAsksForIsKept: until it lets go, or does not ask again in time.
@@ -154,9 +147,7 @@ func TestWhatABackupAsksForIsKept(t *testing.T) {
 	begins := func(want uint64) {
 		t.Helper()
 		fatal.If(t, errors.Join(purger.Purge(t.Context()), w.Refresh(t.Context())))
-		if got := w.Lanes()[0].First; got != want {
-			t.Errorf("the lane begins at %d, want %d", got, want)
-		}
+		expect.Equal(t, "the lane begins at", want, w.Lanes()[0].First)
 	}
 	fatal.If(t, w.Pin(t.Context(), 0, stream.PinVerify, 4, time.Hour))
 	if err := w.Pin(t.Context(), 0, stream.PinBackup, 6, time.Hour); err != nil { // the least of all counts

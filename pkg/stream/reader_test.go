@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -26,9 +27,7 @@ func (w *world) publish(p *stream.Publisher, prefix string, n int) {
 				time.Sleep(100 * time.Millisecond)
 			}
 		}
-		if err != nil {
-			w.t.Fatalf("publish: %v", err)
-		}
+		fatal.When(w.t, err != nil, "publish: %v", err)
 	}
 }
 
@@ -36,9 +35,7 @@ func (w *world) publish(p *stream.Publisher, prefix string, n int) {
 func (w *world) jetStream() nats.JetStreamContext {
 	w.t.Helper()
 	js, err := w.nc.JetStream()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	return js
 }
 
@@ -47,12 +44,8 @@ func (w *world) recreate(name string) {
 	w.t.Helper()
 	js := w.jetStream()
 	info, err := js.StreamInfo(name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := js.DeleteStream(name); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
+	fatal.If(w.t, js.DeleteStream(name))
 	cfg := info.Config
 	if _, err := js.AddStream(&cfg); err != nil {
 		w.t.Fatal(err)
@@ -105,9 +98,7 @@ func TestNextWaitsAsLongAsItMay(t *testing.T) {
 func TestNothingIsPassedOverInSilence(t *testing.T) {
 	js := func(w *world, f func(nats.JetStreamContext) error) {
 		w.t.Helper()
-		if err := f(w.jetStream()); err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, f(w.jetStream()))
 	}
 	for name, c := range map[string]struct {
 		harm func(w *world)
@@ -128,9 +119,7 @@ func TestNothingIsPassedOverInSilence(t *testing.T) {
 			w.publish(w.publisher(), "id", 10)
 			c.harm(w)
 			_, err := w.OpenLane(t.Context(), 0, c.from, 0)
-			if !errors.Is(err, flow.ErrGap) {
-				t.Errorf("got %v, want %v", err, flow.ErrGap)
-			}
+			expect.Not(t, !errors.Is(err, flow.ErrGap), "got %v, want %v", err, flow.ErrGap)
 		})
 	}
 }
@@ -164,9 +153,7 @@ func TestAReaderIsNotLeftInSilence(t *testing.T) {
 		}
 		paused++
 	}
-	if paused != 2 {
-		t.Fatalf("%d consumers are paused, want both", paused)
-	}
+	fatal.When(t, paused != 2, "%d consumers are paused, want both", paused)
 	w.mixed(p, "after", 1)
 	for name, c := range map[string]struct {
 		reader *stream.Reader
@@ -250,9 +237,7 @@ func TestAStreamMadeAgainWhileItIsReadIsFound(t *testing.T) {
 		if errors.Is(err, flow.ErrGap) {
 			return
 		}
-		if err != nil {
-			t.Fatalf("got %v, want %v", err, flow.ErrGap)
-		}
+		fatal.When(t, err != nil, "got %v, want %v", err, flow.ErrGap)
 		if id := m.Messages[0].ID; id != fmt.Sprintf("id-%d", m.Seq-1) {
 			t.Fatalf("message %s of the new stream was read as %d of the old", id, m.Seq)
 		}

@@ -66,9 +66,7 @@ func TestAReplayIsThereOnce(t *testing.T) {
 					got = append(got, m)
 				}
 			}
-			if len(got) != 1 {
-				t.Fatalf("the record is there %d times, want once", len(got))
-			}
+			fatal.When(t, len(got) != 1, "the record is there %d times, want once", len(got))
 			body, err := s2.Decode(nil, got[0].Body)
 			if err != nil || string(body) != `[{"id":"r"}]` || got[0].Records != 1 || !got[0].Received.Equal(d.Message.Received) {
 				t.Errorf("replayed as %s, %v: %+v", body, err, got[0])
@@ -89,16 +87,12 @@ func (w *world) setWindow(window time.Duration) {
 	w.t.Helper()
 	js := w.jetStream()
 	info, err := js.StreamInfo("FLOW_0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	info.Config.Duplicates = window
 	if _, err := js.UpdateStream(&info.Config); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.Refresh(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.Refresh(w.t.Context()))
 }
 
 // note leaves what a replay leaves that was interrupted right after it began.
@@ -117,13 +111,9 @@ func (w *world) replayed(d stream.DeadLetter, p *stream.Publisher) {
 	if _, err := stream.NewDeadLetters(w.Stream).Replay(context.Background(), p, d); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.jetStream().PurgeStream("FLOW_NOTES", &nats.StreamPurgeRequest{Subject: stream.SettledPrefix + stream.Origin(d)}); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.jetStream().PurgeStream("FLOW_NOTES", &nats.StreamPurgeRequest{Subject: stream.SettledPrefix + stream.Origin(d)}))
 	w.note(kept)
-	if err := stream.NewDeadLetters(w.Stream).SetAside(context.Background(), kept.Dead); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, stream.NewDeadLetters(w.Stream).SetAside(context.Background(), kept.Dead))
 }
 
 func TestAReplayThatCanNotBeLookedUpIsNotRepeated(t *testing.T) {
@@ -155,9 +145,7 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := w.all(0)
-	if len(got) != 1 || got[0].Topic != d.Message.Topic {
-		t.Fatalf("got %+v, want the change", got)
-	}
+	fatal.When(t, len(got) != 1 || got[0].Topic != d.Message.Topic, "got %+v, want the change", got)
 	have, err := change.Decode(got[0].Body)
 	if c.ID = got[0].ID; err != nil || c.ID == "change-1" || !cmp.Equal(c, have) { // the same change, made now
 		t.Errorf("got %+v, %v, want %+v", have, err, c)
@@ -170,9 +158,7 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 	if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); !errors.As(err, &bad) {
 		t.Errorf("got %v, want a BadChangeError", err)
 	}
-	if got := len(w.list(stream.DeadFilter{})); got != 1 {
-		t.Errorf("%d letters are left, want 1", got)
-	}
+	expect.Equal(t, "letters are left", 1, len(w.list(stream.DeadFilter{})))
 }
 
 // TestAReplayGoesToTheLanesOfItsSource: which has two by now, and begins at the
@@ -259,9 +245,7 @@ func TestALetterThatWasSettledStaysSo(t *testing.T) {
 		d.Message.Topic = ""
 		fatal.If(t, letters.SetAside(t.Context(), d))
 		all := w.list(stream.DeadFilter{})
-		if len(all) != 1 {
-			t.Fatalf("%d letters of no lane, want 1", len(all))
-		}
+		fatal.When(t, len(all) != 1, "%d letters of no lane, want 1", len(all))
 		fatal.If(t, letters.Drop(t.Context(), all[0]))
 	}
 }

@@ -17,9 +17,7 @@ func (w *world) outcomes() []stream.Resolution {
 	w.t.Helper()
 	var all []stream.Resolution
 	for f, err := range stream.NewDeadLetters(w.Stream).Resolutions(context.Background()) {
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, err)
 		all = append(all, f)
 	}
 	return all
@@ -28,9 +26,7 @@ func (w *world) outcomes() []stream.Resolution {
 func (w *world) setAside(all ...flow.Dead) {
 	w.t.Helper()
 	for _, d := range all {
-		if err := stream.NewDeadLetters(w.Stream).SetAside(context.Background(), d); err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, stream.NewDeadLetters(w.Stream).SetAside(context.Background(), d))
 	}
 }
 
@@ -59,13 +55,9 @@ func TestTheOutcomeOfADeadLetterOutlivesIt(t *testing.T) {
 		receipt, err := letters.Replay(t.Context(), p, d)
 		switch d.Message.Seq {
 		case 2:
-			if err != nil || !receipt.Replayed {
-				t.Errorf("replay of what was replayed: got %+v, %v, want that it was there already", receipt, err)
-			}
+			expect.Not(t, err != nil || !receipt.Replayed, "replay of what was replayed: got %+v, %v, want that it was there already", receipt, err)
 		case 4:
-			if !errors.Is(err, stream.ErrDropped) {
-				t.Errorf("replay of what was dropped: got %v, want %v", err, stream.ErrDropped)
-			}
+			expect.Not(t, !errors.Is(err, stream.ErrDropped), "replay of what was dropped: got %v, want %v", err, stream.ErrDropped)
 		}
 	}
 	if got := len(w.all(0)); got != 2 { // 2 and 3, each once
@@ -115,7 +107,5 @@ func TestListingEndsWhenTheLastLettersGo(t *testing.T) {
 			fatal.If(t, letters.Drop(ctx, d))
 		}
 	}
-	if n == 0 || n == len(all) {
-		t.Errorf("listed %d of %d letters, want some: the listing was not overtaken", n, len(all))
-	}
+	expect.Not(t, n == 0 || n == len(all), "listed %d of %d letters, want some: the listing was not overtaken", n, len(all))
 }

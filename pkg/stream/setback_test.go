@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -23,13 +24,9 @@ func (w *world) backup(lane int) (setBack func()) {
 	w.t.Helper()
 	js, name := w.jetStream(), stream.LaneName(lane)
 	was, err := js.StreamInfo(name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	chunks, err := w.nc.SubscribeSync(w.nc.NewInbox())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	var begun struct {
 		State   json.RawMessage `json:"state"`
 		Deliver string          `json:"deliver_subject"`
@@ -38,24 +35,18 @@ func (w *world) backup(lane int) (setBack func()) {
 	var copied [][]byte
 	for {
 		chunk, err := chunks.NextMsg(10 * time.Second)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, err)
 		if len(chunk.Data) == 0 {
 			break
 		}
 		copied = append(copied, chunk.Data)
 		if chunk.Reply != "" {
-			if err := chunk.Respond(nil); err != nil {
-				w.t.Fatal(err)
-			}
+			fatal.If(w.t, chunk.Respond(nil))
 		}
 	}
 	return func() {
 		w.t.Helper()
-		if err := js.DeleteStream(name); err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, js.DeleteStream(name))
 		cfg := was.Config
 		cfg.Metadata = map[string]string{
 			stream.FormatKey: strconv.Itoa(flow.Format), stream.CreatedKey: strconv.FormatInt(was.Created.UnixNano(), 10),
@@ -73,13 +64,9 @@ func (w *world) backup(lane int) (setBack func()) {
 func (w *world) ask(subject string, request, answer any) {
 	w.t.Helper()
 	body, err := json.Marshal(request)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	msg, err := w.nc.Request(subject, body, 10*time.Second)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	var failed struct {
 		Error *jetstream.APIError `json:"error"`
 	}
@@ -92,9 +79,7 @@ func (w *world) ask(subject string, request, answer any) {
 func (w *world) message(lane int, seq uint64) *nats.RawStreamMsg {
 	w.t.Helper()
 	msg, err := w.jetStream().GetMsg(stream.LaneName(lane), seq)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	return msg
 }
 
@@ -265,9 +250,7 @@ func TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone(t *testing.T) {
 	first, second = p.SendTwice(t.Context(), submission("two", 10), func() {
 		fatal.If(t, w.jetStream().PurgeStream("FLOW_0"))
 	})
-	if first != nil || !errors.Is(second, flow.ErrUnavailable) {
-		t.Errorf("got %v and %v, want %v the second time", first, second, flow.ErrUnavailable)
-	}
+	expect.Not(t, first != nil || !errors.Is(second, flow.ErrUnavailable), "got %v and %v, want %v the second time", first, second, flow.ErrUnavailable)
 	if got := w.resend(w.publisher(), submission("two", 10)); got.Replayed || w.counted(0)["two"] != 1 {
 		t.Errorf("sent again: got %+v, and the lane has it %d times", got, w.counted(0)["two"])
 	}

@@ -11,6 +11,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -68,9 +69,7 @@ func looksFirst(w *world, p *stream.Publisher, id string) func(context.Context) 
 func TestOpeningOutlivesAServerThatHasFallenBehind(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{stream.ErrSilent, fmt.Errorf("look up sources: %w", stream.ErrSilent)} {
-		if !stream.Passes(err) {
-			t.Errorf("opening ends with %v", err)
-		}
+		expect.Not(t, !stream.Passes(err), "opening ends with %v", err)
 	}
 }
 
@@ -140,9 +139,7 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 						time.Sleep(100 * time.Millisecond)
 						err = send(t.Context())
 					}
-					if err != nil {
-						t.Errorf("again: %v", err)
-					}
+					expect.Not(t, err != nil, "again: %v", err)
 				})
 			}
 			all.Wait()
@@ -154,9 +151,7 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 // hold fails unless lane 0 has n messages that differ.
 func (w *world) hold(n int) {
 	w.t.Helper()
-	if got := len(w.once(0)); got != n {
-		w.t.Errorf("%d messages are there that differ, want %d", got, n)
-	}
+	expect.Equal(w.t, "messages are there that differ", n, len(w.once(0)))
 }
 
 // TestOneOfThreeServersStandsStill: the client goes on over another one, and
@@ -190,9 +185,7 @@ func TestOneOfThreeServersStandsStill(t *testing.T) {
 		}
 		t.Logf("the submission %d is stored %v after the server stopped", i, time.Since(paused))
 	}
-	if w.nc.ConnectedUrl() == at.URL {
-		t.Errorf("still connected to %s", at.URL)
-	}
+	expect.Not(t, w.nc.ConnectedUrl() == at.URL, "still connected to %s", at.URL)
 	at.Resume() // what it had taken before comes now
 	w.hold(4)
 }

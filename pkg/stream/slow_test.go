@@ -19,6 +19,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -121,19 +122,13 @@ func TestASlowServerIsWaitedFor(t *testing.T) {
 			}
 			took := time.Since(begun)
 			t.Logf("%s: %v", name, took)
-			if took < takes {
-				t.Errorf("%s: it took %v, the test shows nothing", name, took)
-			}
+			expect.Not(t, took < takes, "%s: it took %v, the test shows nothing", name, took)
 		})
 	}
 	all.Wait()
 	disk.delay.Store(0)
-	if again := value(t, w.reg, "sluice_stream_reconnects_total", nil); again != 0 {
-		t.Errorf("the connection was made again %v times, want never", again)
-	}
-	if tries := value(t, w.reg, "sluice_stream_retries_total", nil); tries != 0 {
-		t.Errorf("it was tried again %v times, want never", tries)
-	}
+	expect.Equal(t, "the connection was made again times", 0, value(t, w.reg, "sluice_stream_reconnects_total", nil))
+	expect.Equal(t, "it was tried again times", 0, value(t, w.reg, "sluice_stream_retries_total", nil))
 	w.hold(6)
 }
 
@@ -154,9 +149,7 @@ func TestACallThatGaveUpIsFoundByItsRepeat(t *testing.T) {
 				t.Errorf("%s: got %v, want %v: it may be stored yet", id, err, flow.ErrUnavailable)
 			}
 			got, err := pub.Publish(t.Context(), submission(id, 10))
-			if err != nil || !got.Replayed || len(got.Places) != 1 {
-				t.Errorf("%s, repeated: got %+v, %v, want that it is replayed", id, got, err)
-			}
+			expect.Not(t, err != nil || !got.Replayed || len(got.Places) != 1, "%s, repeated: got %+v, %v, want that it is replayed", id, got, err)
 			other := submission(id, 10)
 			other.Hash = "of another body"
 			if _, err := pub.Publish(t.Context(), other); !errors.Is(err, flow.ErrKeyReused) {

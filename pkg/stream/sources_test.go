@@ -44,18 +44,14 @@ func (m modulo) Cut(lanes int) ([]flow.Chunk, error) {
 func (w *world) setSource(s stream.Source) {
 	w.t.Helper()
 	value, err := json.Marshal(s)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	w.setSourceTo(s.Name, value)
 }
 
 func (w *world) setSourceTo(name string, value []byte) {
 	w.t.Helper()
 	kv, err := w.jetStream().KeyValue(stream.SourceBucket)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	if _, err := kv.Put("s"+base64.RawURLEncoding.EncodeToString([]byte(name)), value); err != nil {
 		w.t.Fatal(err)
 	}
@@ -64,9 +60,7 @@ func (w *world) setSourceTo(name string, value []byte) {
 // sources are the lanes of every source, looked up now.
 func (w *world) sources() map[string][]int {
 	w.t.Helper()
-	if err := w.Refresh(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.Refresh(w.t.Context()))
 	all := map[string][]int{}
 	for _, s := range w.Sources() {
 		all[s.Name] = s.Lanes
@@ -120,9 +114,7 @@ func TestTwoMeetASourceAtOnce(t *testing.T) {
 				for try := 0; err != nil && try < 5; try++ { // others look the sources up all the time
 					err = sendOne(p, source, source, 1)
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, err)
 			})
 		}
 	}
@@ -138,9 +130,7 @@ func TestTwoMeetASourceAtOnce(t *testing.T) {
 			}
 		}
 	}
-	if len(stored) != sources || len(lists) != sources {
-		t.Errorf("records of %d sources are stored, %d have lanes, want %d", len(stored), len(lists), sources)
-	}
+	expect.Not(t, len(stored) != sources || len(lists) != sources, "records of %d sources are stored, %d have lanes, want %d", len(stored), len(lists), sources)
 }
 
 // TestWhatGoesToTwoLanes: one of them is full for a while.

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -129,14 +129,10 @@ func TestASourceIsSpreadUnderLoad(t *testing.T) {
 				t.Errorf("%s, routed by revision %d, is in lane %d", m.ID, m.Revision, number)
 			}
 		}
-		if after < 50 {
-			t.Errorf("lane %d took %d records after the move: the test shows nothing", number, after)
-		}
+		expect.Not(t, after < 50, "lane %d took %d records after the move: the test shows nothing", number, after)
 	}
 	for id, n := range stored {
-		if n > 1 {
-			t.Errorf("%s is stored %d times", id, n)
-		}
+		expect.Not(t, n > 1, "%s is stored %d times", id, n)
 	}
 	if got := int64(len(stored)); got != sent.Load() || markers != 1 {
 		t.Errorf("%d records are stored, %d were acknowledged, with %d move markers", got, sent.Load(), markers)
@@ -172,15 +168,9 @@ func TestASpreadThatIsNeverStoredGivesUp(t *testing.T) {
 		refused = refused || errors.Is(err, flow.ErrHeld)
 	}
 	err := w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: marked})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
-	}
-	if !refused {
-		t.Error("nothing was refused meanwhile")
-	}
-	if diff := gocmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
-		t.Errorf("sources (-want +got):\n%s", diff)
-	}
+	expect.Not(t, !errors.Is(err, context.DeadlineExceeded), "got %v, want %v", err, context.DeadlineExceeded)
+	expect.Not(t, !refused, "nothing was refused meanwhile")
+	expect.Equal(t, "sources", map[string][]int{"cluster-a": {0}}, w.sources())
 	if _, err := w.publisher().Publish(t.Context(), of("cluster-a", "afterwards", 0)); err != nil {
 		t.Errorf("after it was given up: %v", err)
 	}
@@ -212,12 +202,8 @@ func TestASpreadIsKilledAtEveryStep(t *testing.T) {
 				t.Errorf("between: got %v", err)
 			}
 			fatal.If(t, w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0}}))
-			if diff := gocmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
-				t.Errorf("sources (-want +got):\n%s", diff)
-			}
-			if err := sendOne(w.publisher(), "cluster-a", "afterwards", 1); err != nil {
-				t.Error(err)
-			}
+			expect.Equal(t, "sources", map[string][]int{"cluster-a": {0}}, w.sources())
+			expect.NoError(t, sendOne(w.publisher(), "cluster-a", "afterwards", 1))
 		})
 	}
 }
@@ -237,9 +223,7 @@ func TestAMarkIsTakenBack(t *testing.T) {
 		}
 	}
 	w.sources()
-	if err := sendOne(w.publisher(), "cluster-a", "afterwards", 1); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, sendOne(w.publisher(), "cluster-a", "afterwards", 1))
 }
 
 // TestOneThatSleptThroughASpread: it was frozen before the source was marked,
@@ -290,9 +274,7 @@ func TestASpreadThatCanNotBe(t *testing.T) {
 	if err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0}}); err != nil {
 		t.Errorf("to where it is: %v", err)
 	}
-	if diff := gocmp.Diff(map[string][]int{"cluster-a": {0}}, w.sources()); diff != "" {
-		t.Errorf("sources (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "sources", map[string][]int{"cluster-a": {0}}, w.sources())
 }
 
 // TestTwoMoveASourceAtOnce: one of them does.
@@ -311,18 +293,14 @@ func TestTwoMoveASourceAtOnce(t *testing.T) {
 				done.Store(int64(len(lanes)))
 				return
 			}
-			if !strings.Contains(err.Error(), "another process") {
-				t.Errorf("to %v: %v", lanes, err)
-			}
+			expect.Not(t, !strings.Contains(err.Error(), "another process"), "to %v: %v", lanes, err)
 		})
 	}
 	both.Wait()
 	if got := w.sources()["cluster-a"]; int64(len(got)) != done.Load() {
 		t.Errorf("it has lanes %v, and the one who says so gave it %d", got, done.Load())
 	}
-	if err := sendOne(w.publisher(), "cluster-a", "afterwards", 1); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, sendOne(w.publisher(), "cluster-a", "afterwards", 1))
 }
 
 // TestASpreadOutlivesTheServers: each of three servers stops and comes back
@@ -361,9 +339,7 @@ func TestASpreadOutlivesTheServers(t *testing.T) {
 	}
 	<-restarts
 	fatal.If(t, err)
-	if diff := gocmp.Diff(map[string][]int{"cluster-a": {0, 1}}, w.sources()); diff != "" {
-		t.Errorf("sources (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "sources", map[string][]int{"cluster-a": {0, 1}}, w.sources())
 }
 
 // TestASpreadOutlivesNATS: the server goes away again and again while a source
@@ -396,8 +372,6 @@ func TestASpreadOutlivesNATS(t *testing.T) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, flow.ErrHeld) || time.Now().After(deadline) {
-			t.Fatalf("a record of the source is not taken: %v", err)
-		}
+		fatal.When(t, !errors.Is(err, flow.ErrHeld) || time.Now().After(deadline), "a record of the source is not taken: %v", err)
 	}
 }

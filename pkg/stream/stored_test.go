@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -71,9 +72,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 		})
 	}
 	time.Sleep(50 * time.Millisecond)
-	if n := len(answers); n != 0 {
-		t.Errorf("%d have an answer before it is stored", n)
-	}
+	expect.Equal(t, "have an answer before it is stored", 0, len(answers))
 	move(identity, 3)
 	moved := time.Now()
 	all.Wait()
@@ -81,9 +80,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 		t.Errorf("they heard of it after %v", took)
 	}
 	for range cap(answers) {
-		if err := <-answers; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-answers)
 	}
 	if err := soon(append(places, later...)); !errors.Is(err, context.DeadlineExceeded) { // what others sent is not waited for
 		t.Errorf("of the one behind it: %v", err)
@@ -111,9 +108,7 @@ func TestNoWaitEndsByACheckpointOfAnotherTime(t *testing.T) {
 	}
 	setBack()
 	fresh := w.resend(p, submission("fresh", 10)).Places
-	if fresh[0].Seq > 10 {
-		t.Fatalf("it is message %d", fresh[0].Seq)
-	}
+	fatal.When(t, fresh[0].Seq > 10, "it is message %d", fresh[0].Seq)
 	if err := wait(fresh); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("message %d of a lane that was set back behind its checkpoint: %v", fresh[0].Seq, err)
 	}

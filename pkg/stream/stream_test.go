@@ -14,6 +14,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -67,9 +68,7 @@ func openBy(t testing.TB, connection dial.Config, cfg stream.Config) *world {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	s, err := stream.Open(ctx, nc, cfg, quiet(), reg)
-	if err != nil {
-		t.Fatalf("open: %v", err)
-	}
+	fatal.When(t, err != nil, "open: %v", err)
 	w := &world{Stream: s, t: t, nc: nc, reg: reg}
 	w.run(s.Run)
 	return w
@@ -164,12 +163,8 @@ func (w *world) holds(acked map[string]int) {
 			}
 		}
 	}
-	if messages < 100 {
-		w.t.Errorf("only %d messages were acknowledged: the test shows nothing", messages)
-	}
-	if len(stored) != messages {
-		w.t.Errorf("%d messages were acknowledged, %d are stored", messages, len(stored))
-	}
+	expect.Not(w.t, messages < 100, "only %d messages were acknowledged: the test shows nothing", messages)
+	expect.Not(w.t, len(stored) != messages, "%d messages were acknowledged, %d are stored", messages, len(stored))
 	w.t.Logf("%d submissions of %d messages", len(acked), messages)
 }
 
@@ -180,9 +175,7 @@ func (w *world) entries(lane int) []flow.Entry {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	w.connected(ctx)
-	if err := w.Refresh(ctx); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.Refresh(ctx))
 	var state stream.Lane
 	for _, l := range w.Lanes() {
 		if l.Number == lane {
@@ -193,16 +186,12 @@ func (w *world) entries(lane int) []flow.Entry {
 		return nil
 	}
 	c, err := w.OpenLane(ctx, lane, state.First, 0)
-	if err != nil {
-		w.t.Fatalf("open lane %d: %v", lane, err)
-	}
+	fatal.When(w.t, err != nil, "open lane %d: %v", lane, err)
 	defer c.Close()
 	var list []flow.Entry
 	for uint64(len(list)) < state.Last-state.First+1 {
 		e, err := c.Next(ctx)
-		if err != nil {
-			w.t.Fatalf("read lane %d after %d messages: %v", lane, len(list), err)
-		}
+		fatal.When(w.t, err != nil, "read lane %d after %d messages: %v", lane, len(list), err)
 		if e.Err != nil || e.Stored.IsZero() {
 			w.t.Fatalf("message %d, of %v: %v", e.Seq, e.Stored, e.Err)
 		}

@@ -3,6 +3,8 @@ package warehouse_test
 import (
 	"encoding/base64"
 	"fmt"
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"strings"
 	"testing"
 )
@@ -364,15 +366,11 @@ func neverIn1970(t *testing.T, query func(string) string) {
 	t.Helper()
 	columns := query(`SELECT table || ' ' || name FROM system.columns WHERE database = '{db}' AND type LIKE '%DateTime%'
 		AND type NOT LIKE 'DateTime(%' AND (table LIKE 'v\_%' OR table IN (SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'AggregatingMergeTree')) AND table NOT IN ('v_records', 'v_event_log')`)
-	if strings.Count(columns, "\n") < 20 {
-		t.Fatalf("only these times: %s", columns)
-	}
+	fatal.When(t, strings.Count(columns, "\n") < 20, "only these times: %s", columns)
 	var all []string
 	for line := range strings.Lines(columns) {
 		table, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 		all = append(all, "SELECT '"+table+"."+name+"' AS what FROM {db}."+table+" WHERE toYear("+name+") < 2000")
 	}
-	if found := query("SELECT DISTINCT what FROM (" + strings.Join(all, " UNION ALL ") + ")"); found != "" {
-		t.Errorf("1970 in %s", found)
-	}
+	expect.Equal(t, "1970 in", "", query("SELECT DISTINCT what FROM ("+strings.Join(all, " UNION ALL ")+")"))
 }

@@ -1,6 +1,8 @@
 package warehouse_test
 
 import (
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"strings"
 	"testing"
 )
@@ -56,17 +58,13 @@ func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
 				query(t, db, s)
 			}
 			err := db.Check(t.Context())
-			if (err != nil) != (len(tt.says) > 0) {
-				t.Fatalf("Check: %v", err)
-			}
+			fatal.When(t, (err != nil) != (len(tt.says) > 0), "Check: %v", err)
 			for _, want := range tt.says {
 				if want = strings.ReplaceAll(want, "{db}", db.Database()); !strings.Contains(err.Error(), want) {
 					t.Errorf("Check says\n%v\nand not %q", err, want)
 				}
 			}
-			if err != nil && strings.Count(err.Error(), "\n")+1 != len(tt.says) {
-				t.Errorf("Check says more than is wrong:\n%v", err)
-			}
+			expect.Not(t, err != nil && strings.Count(err.Error(), "\n")+1 != len(tt.says), "Check says more than is wrong:\n%v", err)
 			for _, s := range tt.fix {
 				query(t, db, s)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 )
@@ -37,15 +38,11 @@ func TestURLs(t *testing.T) {
 				if tt.database != "" {
 					t.Fatal(err)
 				}
-				if strings.Contains(err.Error(), "cret@") || strings.Contains(err.Error(), ":s3") {
-					t.Errorf("the error shows the password: %v", err)
-				}
+				expect.Not(t, strings.Contains(err.Error(), "cret@") || strings.Contains(err.Error(), ":s3"), "the error shows the password: %v", err)
 				return
 			}
 			defer db.Close()
-			if got := db.Database(); got != tt.database {
-				t.Errorf("database %q, want %q", got, tt.database)
-			}
+			expect.Equal(t, "database", tt.database, db.Database())
 		})
 	}
 }
@@ -74,8 +71,6 @@ func TestWhatInsertsSend(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v, -want +got:\n%s", name, err, diff)
 		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, db.Close())
 	}
 }

@@ -52,9 +52,7 @@ func TestTheLastMessageOfALaneIsFound(t *testing.T) {
 func visible(t testing.TB, db *warehouse.DB, b record.Block) uint64 {
 	t.Helper()
 	n, parts, err := db.Visible(t.Context(), b, time.Time{})
-	if err != nil || parts != 0 {
-		t.Fatalf("%d parts since no time, %v", parts, err)
-	}
+	fatal.When(t, err != nil || parts != 0, "%d parts since no time, %v", parts, err)
 	return n
 }
 
@@ -73,9 +71,7 @@ func TestOnlyTheRowsOfTheBlockAreVisible(t *testing.T) {
 	}
 	shuffled := block(t, 0, 5, jobs(1, 10)...)
 	shuffled.Columns.Arrange([]int{3, 1, 9, 0, 4, 8, 2, 7, 5, 6})
-	if got := visible(t, db, shuffled); got != 10 {
-		t.Errorf("in another order: got %d, want all 10", got)
-	}
+	expect.Equal(t, "in another order", 10, visible(t, db, shuffled))
 	for name, other := range map[string]record.Block{
 		"another lane":        block(t, 1, 5, jobs(1, 10)...),
 		"another incarnation": life(t, 1, 0, 5, jobs(1, 10)...),
@@ -196,12 +192,8 @@ func TestRefold(t *testing.T) {
 		query(t, db, "TRUNCATE TABLE {db}."+table)
 	}
 	fatal.If(t, db.Refold(t.Context(), first))
-	if strings.Contains(all(), "101") {
-		t.Error("it tells more than the block")
-	}
+	expect.Not(t, strings.Contains(all(), "101"), "it tells more than the block")
 	fatal.If(t, db.Refold(t.Context(), second))
 	expect.Equal(t, "the folds after a refold", want, all())
-	if got := query(t, db, "SELECT sum(records) FROM {db}.counts_1m"); got != "20" {
-		t.Errorf("the counter says %s, want 20: it may not be told twice", got)
-	}
+	expect.Equal(t, "the counter says", "20", query(t, db, "SELECT sum(records) FROM {db}.counts_1m"))
 }

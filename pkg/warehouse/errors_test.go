@@ -16,6 +16,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
@@ -73,14 +74,10 @@ func TestNoCodeHasTwoClasses(t *testing.T) {
 				t.Errorf("%v is of class %d and %d", code, class, other)
 			}
 			seen[code] = class
-			if !code.IsAError() {
-				t.Errorf("%d is no error of ClickHouse", code)
-			}
+			expect.Not(t, !code.IsAError(), "%d is no error of ClickHouse", code)
 		}
 	}
-	if len(seen) < 80 {
-		t.Errorf("only %d codes have a class", len(seen))
-	}
+	expect.Not(t, len(seen) < 80, "only %d codes have a class", len(seen))
 }
 
 // TestClassesOfTheRealEngine makes the engine fail in each way.
@@ -113,9 +110,7 @@ func TestClassesOfTheRealEngine(t *testing.T) {
 			if err := db.Insert(t.Context(), b); !errors.As(err, &e) || e.Class != tt.class || tt.code != 0 && e.Code != tt.code {
 				t.Fatalf("got %v of class %v and code %v, want %d and %d", err, e.Class, e.Code, tt.class, tt.code)
 			}
-			if strings.Contains(e.Error(), "1-5") {
-				t.Errorf("the error quotes a value: %v", e)
-			}
+			expect.Not(t, strings.Contains(e.Error(), "1-5"), "the error quotes a value: %v", e)
 			if tt.fix == nil {
 				return
 			}
@@ -123,9 +118,7 @@ func TestClassesOfTheRealEngine(t *testing.T) {
 				query(t, db, s)
 			}
 			fatal.If(t, db.Insert(t.Context(), b))
-			if got := query(t, db, "SELECT (SELECT count() FROM {db}.records), (SELECT sum(records) FROM {db}.counts_1m)"); got != tt.want {
-				t.Errorf("rows, counted: got %s, want %s", got, tt.want)
-			}
+			expect.Equal(t, "rows, counted", tt.want, query(t, db, "SELECT (SELECT count() FROM {db}.records), (SELECT sum(records) FROM {db}.counts_1m)"))
 		})
 	}
 }
@@ -147,9 +140,7 @@ func TestStoredTellsWhetherTheTableTookARefusedBlock(t *testing.T) {
 			if err := db.Insert(t.Context(), b); err == nil {
 				t.Fatal("the insert went through")
 			}
-			if got := visible(t, db, b); got != tt.want {
-				t.Errorf("%d rows are visible, want %d", got, tt.want)
-			}
+			expect.Equal(t, "rows are visible", tt.want, visible(t, db, b))
 		})
 	}
 }
@@ -170,8 +161,6 @@ func TestAWrongPasswordHaltsAndIsNeverShown(t *testing.T) {
 		t.Errorf("insert with a wrong password: %v, want class halt", err)
 	}
 	for _, err := range []error{refused, bad.Migrate(t.Context()), bad.Check(t.Context()), bad.Ping(t.Context())} {
-		if err == nil || strings.Contains(err.Error(), wrong) {
-			t.Errorf("got %v, want an error without the password", err)
-		}
+		expect.Not(t, err == nil || strings.Contains(err.Error(), wrong), "got %v, want an error without the password", err)
 	}
 }

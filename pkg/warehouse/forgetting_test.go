@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
@@ -41,9 +42,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 			caller = i
 		}
 	}
-	if caller == nil {
-		t.Fatal("no instance has called another one")
-	}
+	fatal.When(t, caller == nil, "no instance has called another one")
 	key := strconv.FormatInt(caller.Key, 10)
 	subjects, err := db.SubjectsOf(t.Context(), "cluster-a", key)
 	want := []warehouse.Subject{{Source: "cluster-a", Keys: []string{key, strconv.FormatInt(called.Key, 10)}}}
@@ -53,9 +52,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	}
 	s := subjects[0]
 	until, err := db.LastOf(t.Context(), s)
-	if err != nil || until < called.CompletedAt {
-		t.Fatalf("the last record is of %d, %v", until, err)
-	}
+	fatal.When(t, err != nil || until < called.CompletedAt, "the last record is of %d, %v", until, err)
 	until += 1000 // records of no instance that name it
 	others := func() string {
 		return query(t, db, fmt.Sprintf("SELECT source, count(), sum(cityHash64(*)) FROM {db}.v_element_instances WHERE NOT (source = 'cluster-a' AND process_instance_key IN ('%s')) GROUP BY source ORDER BY source", strings.Join(s.Keys, "', '")))
@@ -69,15 +66,11 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 		fatal.If(t, db.Note(t.Context(), "r1", s, until, nil))
 	}
 	lanes, days, err := db.Forgotten(t.Context(), "r1")
-	if err != nil || len(lanes) != 1 || lanes[0].Records < 50 || !slices.Equal(days, []string{"2025-11-21"}) {
-		t.Fatalf("%+v of %v, %v", lanes, days, err)
-	}
+	fatal.When(t, err != nil || len(lanes) != 1 || lanes[0].Records < 50 || !slices.Equal(days, []string{"2025-11-21"}), "%+v of %v, %v", lanes, days, err)
 	removed, err := db.RowsOf(t.Context(), "r1", s)
 	fatal.If(t, err)
 	for _, fold := range []string{"process_instances", "element_instances", "jobs", "variables"} {
-		if removed[fold] == 0 {
-			t.Errorf("nothing goes of %s: %v", fold, removed)
-		}
+		expect.Not(t, removed[fold] == 0, "nothing goes of %s: %v", fold, removed)
 	}
 	for range 2 {
 		fatal.If(t, db.Remove(t.Context(), "r1", s))
@@ -87,22 +80,14 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 			// A sequence may be the same number, and is no name.
 			n := query(t, db, fmt.Sprintf(`SELECT countIf(source = 'cluster-a'), countIf(source = 'cluster-b') > 0 FROM {db}.%s
 				WHERE has(extractAll(replaceRegexpAll(toString(tuple(*)), '"sequence\\\\*":[0-9]+', ''), '[0-9]+'), '%s')`, table, k))
-			if !strings.HasPrefix(n, "0\t") {
-				t.Errorf("%s rows of %s name %s", n, table, k)
-			}
+			expect.Not(t, !strings.HasPrefix(n, "0\t"), "%s rows of %s name %s", n, table, k)
 		}
 	}
-	if after := others(); after != before {
-		t.Errorf("elements of others were\n%s\nand are\n%s", before, after)
-	}
-	if left := query(t, db, fmt.Sprintf("SELECT count() + %d FROM {db}.records", lanes[0].Records)); left != rows {
-		t.Errorf("%s rows with those that went, %s before", left, rows)
-	}
+	expect.Equal(t, "elements of others were and", before, others())
+	expect.Equal(t, "rows with those that went, before", rows, query(t, db, fmt.Sprintf("SELECT count() + %d FROM {db}.records", lanes[0].Records)))
 	left, err := db.RowsOf(t.Context(), "r1", s)
 	for fold, n := range left {
-		if n > 0 || err != nil {
-			t.Errorf("%d rows are left of %s, %v", n, fold, err)
-		}
+		expect.Not(t, n > 0 || err != nil, "%d rows are left of %s, %v", n, fold, err)
 	}
 	if n, err := db.RecordsOf(t.Context(), s, until, nil); err != nil || n != 0 {
 		t.Errorf("a second look finds %d records, %v", n, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/load/simulator"
 	"sluice/pkg/warehouse"
@@ -92,9 +93,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 			gone = append(gone, "'"+key+"'")
 		}
 	}
-	if len(gone) < 40 || len(gone) > len(trees)-40 {
-		t.Fatalf("%d of %d instances are to leave, which proves little", len(gone), len(trees))
-	}
+	fatal.When(t, len(gone) < 40 || len(gone) > len(trees)-40, "%d of %d instances are to leave, which proves little", len(gone), len(trees))
 	state := func(where string) string {
 		var all []string
 		for _, table := range aggregates(t, db) {
@@ -107,9 +106,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 	of := "concat(source, '/', process_instance_key) IN (" + strings.Join(gone, ", ") + ")"
 	rest := state("NOT " + of)
 
-	if err := db.Retain(t.Context(), warehouse.Retention{Table: "instances", Days: 365}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, db.Retain(t.Context(), warehouse.Retention{Table: "instances", Days: 365}))
 	for limit := 50 * time.Millisecond; ; limit *= 2 { // interrupted wherever it is
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := db.ExpireHistory(ctx)
@@ -118,12 +115,8 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 			break
 		}
 	}
-	if left := query(t, db, "SELECT count() FROM {db}.process_instances FINAL WHERE "+of); left != "0" {
-		t.Errorf("%s instances are there, and should have left", left)
-	}
-	if got := state("1"); got != rest {
-		t.Errorf("the tables hold\n%s\nwant what was there of the others,\n%s", got, rest)
-	}
+	expect.Equal(t, "instances are there, and should have left", "0", query(t, db, "SELECT count() FROM {db}.process_instances FINAL WHERE "+of))
+	expect.Equal(t, "the tables hold want what was there of the others", rest, state("1"))
 	if n, err := db.ExpireHistory(t.Context()); n != 0 || err != nil {
 		t.Errorf("on the same day %d more leave, %v", n, err)
 	}
@@ -139,9 +132,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 	if got := query(t, db, "SELECT process_instance_key, started_at IS NULL, state FROM {db}.v_process_instances WHERE source = 'cluster-c' AND process_instance_key IN ('100', '400') ORDER BY 1"); got != "100\t1\tEXPIRED\n400\t0\tACTIVE" {
 		t.Errorf("late records show\n%s", got)
 	}
-	if got := query(t, db, "SELECT count() FROM {db}.records WHERE position IN (9001, 9002) AND source = 'cluster-c'"); got != "2" {
-		t.Errorf("%s late records are kept, want 2", got)
-	}
+	expect.Equal(t, "late records are kept", "2", query(t, db, "SELECT count() FROM {db}.records WHERE position IN (9001, 9002) AND source = 'cluster-c'"))
 }
 
 // TestHistoryIsKeptForEver unless it is said otherwise, and a time that is too short is refused.

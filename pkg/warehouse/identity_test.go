@@ -22,9 +22,7 @@ func TestPartitionsThatNoEngineHasLeaveNoRowEach(t *testing.T) {
 		records = append(records, fmt.Sprintf(`{"id":"r-%d","partitionId":%d,"position":1,"timestamp":%d}`, n, 8192+n, received.UnixMilli()))
 	}
 	insert(t, db, of(t, "a", 1, append(records, `{"partitionId":8191,"position":1,"timestamp":1763700000000}`)...))
-	if got, want := query(t, db, "SELECT partition_id, sum(rows) FROM {db}.sources GROUP BY partition_id ORDER BY partition_id FORMAT CSV"), "0,1000\n8191,1"; got != want {
-		t.Errorf("flow.sources: got\n%s\nwant\n%s", got, want)
-	}
+	expect.Equal(t, "flow.sources: got want", "0,1000\n8191,1", query(t, db, "SELECT partition_id, sum(rows) FROM {db}.sources GROUP BY partition_id ORDER BY partition_id FORMAT CSV"))
 }
 
 // TestAPlaceIsFound: of a dead letter that is replayed, and of a message that is read
@@ -67,9 +65,7 @@ func TestEveryMonthOfARequestIsCountedAsAPart(t *testing.T) {
 	const months = 24
 	before := time.Now().Add(-time.Second)
 	_, parts, err := db.Visible(t.Context(), record.Block{Columns: new(record.Columns)}, before.Add(-time.Hour))
-	if err != nil || parts != 0 {
-		t.Fatalf("an empty table has %d parts: %v", parts, err)
-	}
+	fatal.When(t, err != nil || parts != 0, "an empty table has %d parts: %v", parts, err)
 	var last record.Block
 	for month := range months {
 		ts := time.Date(2024, time.Month(1+month), 3, 0, 0, 0, 0, time.UTC).UnixMilli()
@@ -80,9 +76,7 @@ func TestEveryMonthOfARequestIsCountedAsAPart(t *testing.T) {
 		t.Errorf("%d parts since, %v, want at least %d", parts, err, months)
 	}
 	insert(t, db, last) // its token is remembered
-	if got, want := query(t, db, "SELECT count() FROM {db}.records"), fmt.Sprint(months); got != want {
-		t.Errorf("%s rows, want %s", got, want)
-	}
+	expect.Equal(t, "rows", fmt.Sprint(months), query(t, db, "SELECT count() FROM {db}.records"))
 }
 
 // TestAMergeRemovesTrueRepeatsOnly: rows that differ in anything that tells records apart

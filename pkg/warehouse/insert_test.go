@@ -20,14 +20,10 @@ func TestABlockIsStoredOnceHoweverOftenItIsInserted(t *testing.T) {
 	for range 3 {
 		fatal.If(t, db.Insert(t.Context(), b))
 	}
-	if got, want := totals(t, db), "500\t500\t500"; got != want {
-		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
-	}
+	expect.Equal(t, "rows, counted, jobs", "500\t500\t500", totals(t, db))
 	another := block(t, 0, 8, jobs(501, 20)...)
 	fatal.If(t, db.Insert(t.Context(), another))
-	if got, want := totals(t, db), "520\t520\t520"; got != want {
-		t.Errorf("rows, counted, jobs after another block: got %s, want %s", got, want)
-	}
+	expect.Equal(t, "rows, counted, jobs after another block", "520\t520\t520", totals(t, db))
 }
 
 func TestFourLanesInsertAtOnceAndEachBlockTwice(t *testing.T) {
@@ -37,16 +33,12 @@ func TestFourLanesInsertAtOnceAndEachBlockTwice(t *testing.T) {
 		b := block(t, lane, 1, jobs(1+1000*lane, 100)...)
 		for range 2 {
 			wg.Go(func() {
-				if err := db.Insert(t.Context(), b); err != nil {
-					t.Error(err)
-				}
+				expect.NoError(t, db.Insert(t.Context(), b))
 			})
 		}
 	}
 	wg.Wait()
-	if got, want := totals(t, db), "400\t400\t400"; got != want {
-		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
-	}
+	expect.Equal(t, "rows, counted, jobs", "400\t400\t400", totals(t, db))
 }
 
 func TestPiecesOfABlockAreItsRows(t *testing.T) {
@@ -58,9 +50,7 @@ func TestPiecesOfABlockAreItsRows(t *testing.T) {
 		b.Token = whole + "#" + string(rune('a'+piece[0]%26))
 		fatal.If(t, db.Insert(t.Context(), b))
 	}
-	if got, want := totals(t, db), "100\t100\t100"; got != want {
-		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
-	}
+	expect.Equal(t, "rows, counted, jobs", "100\t100\t100", totals(t, db))
 	if got, want := query(t, db, "SELECT groupBitXor(key), uniqExact(id), min(stream_idx), max(stream_idx) FROM {db}.records"),
 		query(t, db, "SELECT groupBitXor(9007199254740994 + number), 100, 0, 99 FROM numbers(100)"); got != want {
 		t.Errorf("keys, ids, places: got %s, want %s", got, want)
@@ -82,18 +72,14 @@ func TestOneTokenStoresOneOfTwoInserts(t *testing.T) {
 				both, want = []record.Block{part, whole, part}, "30\t30\t30"
 			}
 			insert(t, db, both...)
-			if got := totals(t, db); got != want {
-				t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
-			}
+			expect.Equal(t, "rows, counted, jobs", want, totals(t, db))
 		})
 	}
 }
 
 func TestABlockWithoutRecordsIsNothingToInsert(t *testing.T) {
 	db := open(t)
-	if err := db.Insert(t.Context(), block(t, 0, 1)); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, db.Insert(t.Context(), block(t, 0, 1)))
 }
 
 func TestChangesAreKeptOncePerToken(t *testing.T) {
@@ -149,7 +135,5 @@ func TestATableForgetsItsTokens(t *testing.T) {
 		t.Errorf("afterwards: %v", err)
 	}
 	fatal.If(t, db.Insert(t.Context(), b))
-	if got, want := totals(t, db), "10\t5\t5"; got != want {
-		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
-	}
+	expect.Equal(t, "rows, counted, jobs", "10\t5\t5", totals(t, db))
 }

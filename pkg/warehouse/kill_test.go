@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
@@ -25,9 +26,7 @@ func TestAnInsertThatTakesTooLongIsAnOutage(t *testing.T) {
 	}
 	query(t, db, "DROP VIEW {db}.slow_mv SYNC")
 	fatal.If(t, db.Insert(t.Context(), b))
-	if got, want := totals(t, db), "5\t5\t5"; got != want {
-		t.Errorf("rows, counted, jobs: got %s, want %s", got, want)
-	}
+	expect.Equal(t, "rows, counted, jobs", "5\t5\t5", totals(t, db))
 }
 
 func TestAnOutagePassesAndAWrongSchemaDoesNot(t *testing.T) {
@@ -39,9 +38,7 @@ func TestAnOutagePassesAndAWrongSchemaDoesNot(t *testing.T) {
 	fatal.If(t, db.Migrate(t.Context()))
 	e.Stop()
 	for name, err := range map[string]error{"Migrate": db.Migrate(t.Context()), "Check": db.Check(t.Context()), "Ping": db.Ping(t.Context())} {
-		if err == nil || !warehouse.Passing(err) {
-			t.Errorf("%s while the engine is away: %v, want an error that passes", name, err)
-		}
+		expect.Not(t, err == nil || !warehouse.Passing(err), "%s while the engine is away: %v, want an error that passes", name, err)
 	}
 	e.Restart()
 	if err := db.Check(t.Context()); err != nil {

@@ -98,9 +98,7 @@ func TestKnownOfAWholeBlock(t *testing.T) {
 		}
 	})
 	fatal.If(t, err)
-	if len(found) != n {
-		t.Errorf("found %d of %d", len(found), n)
-	}
+	expect.Not(t, len(found) != n, "found %d of %d", len(found), n)
 	t.Logf("%d records looked up in %v", n, time.Since(start))
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 	"sluice/pkg/warehouse/schema"
@@ -28,9 +29,7 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 	for range 4 {
 		db := openURL(t, url)
 		wg.Go(func() {
-			if err := db.Migrate(t.Context()); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, db.Migrate(t.Context()))
 		})
 	}
 	wg.Wait()
@@ -62,9 +61,7 @@ func TestMigrateResumesAfterACrash(t *testing.T) {
 		t.Errorf("Check of half a schema: %v", err)
 	}
 	fatal.If(t, db.Migrate(t.Context()))
-	if diff := cmp.Diff(want, query(t, db, created)); diff != "" {
-		t.Errorf("schema (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "schema", want, query(t, db, created))
 }
 
 func TestMigrateMakesTheDatabase(t *testing.T) {
@@ -175,9 +172,7 @@ func TestTheVersionBeforeRunsOnWhatIsMigrated(t *testing.T) {
 			t.Errorf("a migrated schema differs from a fresh one (-fresh +migrated):\n%s", diff)
 		}
 	}
-	if got := query(t, db, "SELECT value FROM {db}.schema FINAL WHERE object = 'version'"); got != "1" {
-		t.Errorf("the schema has version %s, want 1", got)
-	}
+	expect.Equal(t, "the schema has version", "1", query(t, db, "SELECT value FROM {db}.schema FINAL WHERE object = 'version'"))
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Errorf("this version, on what a later one has migrated: %v", err)
 	}
@@ -226,13 +221,9 @@ func TestTheSchemaForAnOldServerRuns(t *testing.T) {
 	statements, err := warehouse.Statements(name, "", false, 24, 8)
 	fatal.If(t, err)
 	all := strings.Join(statements, ";\n")
-	if !strings.Contains(all, "tokenbf_v1(") || strings.Contains(all, "text(") {
-		t.Error("a server before 26.2 has no text index")
-	}
+	expect.Not(t, !strings.Contains(all, "tokenbf_v1(") || strings.Contains(all, "text("), "a server before 26.2 has no text index")
 	for setting := range schema.Writing {
-		if strings.Contains(all, setting) {
-			t.Errorf("the server does not know %s", setting)
-		}
+		expect.Not(t, strings.Contains(all, setting), "the server does not know %s", setting)
 	}
 	for _, s := range statements {
 		clickhousetest.Exec(t, clickhousetest.Shared(t), s)
@@ -257,19 +248,13 @@ func TestTheClusterSchema(t *testing.T) {
 			clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT formatQuery('"+literal.Replace(s)+"')")
 			first, body, _ := strings.Cut(s, "\n")
 			name := strings.TrimPrefix(strings.Fields(strings.TrimPrefix(first, "CREATE MATERIALIZED VIEW IF NOT EXISTS "))[0], "flow.")
-			if strings.Contains(first, "ON CLUSTER") != !single || !strings.Contains(first, onCluster) {
-				t.Errorf("single %v: %s", single, first)
-			}
+			expect.Not(t, strings.Contains(first, "ON CLUSTER") != !single || !strings.Contains(first, onCluster), "single %v: %s", single, first)
 			switch d := divided.FindStringSubmatch(s); {
 			case strings.HasPrefix(first, "CREATE DATABASE"):
 			case strings.HasPrefix(first, "CREATE VIEW"):
-				if strings.Contains(body, "_local") {
-					t.Errorf("a view of one shard: %s", first)
-				}
+				expect.Not(t, strings.Contains(body, "_local"), "a view of one shard: %s", first)
 			case strings.HasPrefix(first, "CREATE MATERIALIZED VIEW"):
-				if !feed.MatchString(s) || !local[strings.TrimSuffix(name, "_mv")] {
-					t.Errorf("a materialized view feeds from its own shard: %s", first)
-				}
+				expect.Not(t, !feed.MatchString(s) || !local[strings.TrimSuffix(name, "_mv")], "a materialized view feeds from its own shard: %s", first)
 			case d != nil:
 				if d[1] != d[2] || !local[strings.TrimSuffix(d[1], "_local")] {
 					t.Errorf("%s covers %s and %s", first, d[1], d[2])

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/warehouse"
 )
@@ -48,13 +49,9 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 		t.Errorf("%d too many and %d missing, want 7 and none", r.Surplus, r.Missing)
 	}
 	fix(r, 0)
-	if got := counts(); got != want {
-		t.Errorf("counters are %s after they were fixed, want %s", got, want)
-	}
+	expect.Equal(t, "counters are after they were fixed", want, counts())
 	fix(r, 0) // the outcome is unknown
-	if got := counts(); got != want {
-		t.Errorf("counters are %s after they were fixed twice, want %s", got, want)
-	}
+	expect.Equal(t, "counters are after they were fixed twice", want, counts())
 
 	// Wrong again in the very same way.
 	tamper("0", "4")
@@ -63,14 +60,10 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 		t.Errorf("%d too many, want 7", again.Surplus)
 	} else {
 		fix(again, 0)
-		if recount().Right() {
-			t.Error("another fault was taken for the one that was fixed")
-		}
+		expect.Not(t, recount().Right(), "another fault was taken for the one that was fixed")
 		fix(again, 1)
 	}
-	if got := counts(); got != want {
-		t.Errorf("counters are %s, want %s", got, want)
-	}
+	expect.Equal(t, "counters", want, counts())
 
 	query(t, db, "ALTER TABLE {db}.counts_1m DELETE WHERE minute < '2025-11-21 04:30:00' SETTINGS mutations_sync = 2")
 	if r := recount(); r.Missing != 19 || r.Surplus != 0 {
@@ -78,9 +71,7 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 	} else {
 		fix(r, 0)
 	}
-	if got := counts(); got != want {
-		t.Errorf("counters are %s, want %s", got, want)
-	}
+	expect.Equal(t, "counters", want, counts())
 }
 
 // TestWhatMayHaveExpiredIsNotCountedAgain: records that are gone would be taken out of the
@@ -97,17 +88,11 @@ func TestWhatMayHaveExpiredIsNotCountedAgain(t *testing.T) {
 		surplus, rows, counted int64
 	}{{"", 16, 14, 30}, {line.AddDate(0, 0, -1).Format(time.DateOnly), 6, 14, 20}, {line.Format(time.DateOnly), 1, 9, 10}, {line.AddDate(0, 0, 1).Format(time.DateOnly), 0, 0, 0}} {
 		r, err := db.Recount(t.Context(), "2025-11-21", tt.line)
-		if err != nil || r.Surplus != tt.surplus || r.Missing != 0 {
-			t.Errorf("after %q: %+v, %v, want %d too many", tt.line, r, err, tt.surplus)
-		}
+		expect.Not(t, err != nil || r.Surplus != tt.surplus || r.Missing != 0, "after %q: %+v, %v, want %d too many", tt.line, r, err, tt.surplus)
 		rows, err := db.RowsPerDay(t.Context(), tt.line)
-		if err != nil || rows["2025-11-21"] != tt.rows {
-			t.Errorf("after %q: %v rows, %v, want %d", tt.line, rows, err, tt.rows)
-		}
+		expect.Not(t, err != nil || rows["2025-11-21"] != tt.rows, "after %q: %v rows, %v, want %d", tt.line, rows, err, tt.rows)
 		counted, err := db.CountedPerDay(t.Context(), tt.line)
-		if err != nil || counted["2025-11-21"] != tt.counted {
-			t.Errorf("after %q: %v counted, %v, want %d", tt.line, counted, err, tt.counted)
-		}
+		expect.Not(t, err != nil || counted["2025-11-21"] != tt.counted, "after %q: %v counted, %v, want %d", tt.line, counted, err, tt.counted)
 		if n, err := db.RowsBefore(t.Context(), 0, 0, 4, tt.line); err != nil || int64(n) != tt.rows {
 			t.Errorf("after %q: %d rows before message 4, %v, want %d", tt.line, n, err, tt.rows)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -53,9 +54,7 @@ func TestRetentionCountsFromStoredAt(t *testing.T) {
 	if err := db.Check(t.Context()); err != nil {
 		t.Errorf("the schema is not good any more: %v", err)
 	}
-	if folded := query(t, db, "SELECT count() FROM {db}.v_jobs"); folded != "30" {
-		t.Errorf("%s jobs are left", folded)
-	}
+	expect.Equal(t, "jobs are left", "30", query(t, db, "SELECT count() FROM {db}.v_jobs"))
 }
 
 // TestAStoredDayExpiresAsAWhole: rows of the first and the last moment of a day are due
@@ -108,9 +107,7 @@ func TestATokenGoesWithItsExpiredRows(t *testing.T) {
 	begun := time.Now()
 	for stored := uint64(0); stored == 0; time.Sleep(time.Second) {
 		if rows, _, err := db.Visible(t.Context(), old, time.Time{}); err != nil || rows > 0 {
-			if time.Since(begun) > time.Minute {
-				t.Fatalf("after a minute %d rows are there: %v", rows, err)
-			}
+			fatal.When(t, time.Since(begun) > time.Minute, "after a minute %d rows are there: %v", rows, err)
 			continue
 		}
 		insert(t, db, again)
@@ -118,9 +115,7 @@ func TestATokenGoesWithItsExpiredRows(t *testing.T) {
 		if stored, _, err = db.Visible(t.Context(), again, time.Time{}); err != nil || stored != 0 && stored != 10 {
 			t.Fatalf("%d rows of 10 are stored: %v", stored, err)
 		}
-		if time.Since(begun) > 2*time.Minute {
-			t.Fatal("the token is known two minutes after the rows have expired")
-		}
+		fatal.When(t, time.Since(begun) > 2*time.Minute, "the token is known two minutes after the rows have expired")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/record"
@@ -34,9 +35,7 @@ func stored(t *testing.T, db *warehouse.DB, seq uint64) []map[string]any {
 func compareStored(t *testing.T, db *warehouse.DB, seq uint64, posted [][]byte) {
 	t.Helper()
 	rows := stored(t, db, seq)
-	if len(rows) != len(posted) {
-		t.Fatalf("%d rows of %d records", len(rows), len(posted))
-	}
+	fatal.When(t, len(rows) != len(posted), "%d rows of %d records", len(rows), len(posted))
 	for i, raw := range posted {
 		if wrong := recordtest.Compare(raw, rows[i]); wrong != nil {
 			t.Errorf("record %d is not what was posted: %v\n%s", i, wrong, raw)
@@ -53,9 +52,7 @@ func TestWhatAQueryGivesBackIsWhatWasPosted(t *testing.T) {
 			samples = append(samples, raw)
 		}
 	}
-	if len(samples) < 8 {
-		t.Fatalf("only %d samples pass", len(samples))
-	}
+	fatal.When(t, len(samples) < 8, "only %d samples pass", len(samples))
 	var generated [][]byte
 	g := load.NewGenerator(load.GeneratorConfig{Seed: 1, Start: received.Add(-time.Hour)})
 	for range 1000 {
@@ -72,9 +69,7 @@ func TestWhatAQueryGivesBackIsWhatWasPosted(t *testing.T) {
 		compareStored(t, db, seq, posted)
 	}
 	want := fmt.Sprintf("3\t1\t%d\n3\t2\t1000", len(samples))
-	if got := query(t, db, "SELECT lane, stream_seq, count() FROM {db}.records WHERE received_at = '2025-11-21 05:00:00' GROUP BY ALL ORDER BY ALL"); got != want {
-		t.Errorf("lane, message, rows: got %s, want %s", got, want)
-	}
+	expect.Equal(t, "lane, message, rows", want, query(t, db, "SELECT lane, stream_seq, count() FROM {db}.records WHERE received_at = '2025-11-21 05:00:00' GROUP BY ALL ORDER BY ALL"))
 }
 
 // TestWideDictionaries goes through every width of the keys of a

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/warehouse"
@@ -100,25 +101,17 @@ func TestClickHouseHearsOfTheTrace(t *testing.T) {
 	if inserted.Parent().SpanID() != asked || inserted.Name() != "INSERT "+db.Database()+".records" {
 		t.Errorf("the span is %q, child of %s, want an insert, child of %s", inserted.Name(), inserted.Parent().SpanID(), asked)
 	}
-	if !wire.has(trace[:], own[:]) {
-		t.Error("the insert was sent without its trace context")
-	}
-	if wire.has(asked[:]) {
-		t.Fatal("the span of the block was sent before anything was asked in it: the test shows nothing")
-	}
+	expect.Not(t, !wire.has(trace[:], own[:]), "the insert was sent without its trace context")
+	fatal.When(t, wire.has(asked[:]), "the span of the block was sent before anything was asked in it: the test shows nothing")
 	if _, _, err := db.Last(ctx, 0, 1); err != nil {
 		t.Fatal(err)
 	}
-	if !wire.has(asked[:]) {
-		t.Error("a question was sent without the trace context")
-	}
+	expect.Not(t, !wire.has(asked[:]), "a question was sent without the trace context")
 
 	query(t, db, "DROP TABLE {db}.records")
 	err = db.Insert(ctx, block(t, 0, 2, jobs(11, 10)...))
 	var failed *flow.StoreError
-	if !errors.As(err, &failed) {
-		t.Fatalf("an insert into nothing gives %v", err)
-	}
+	fatal.When(t, !errors.As(err, &failed), "an insert into nothing gives %v", err)
 	last := spans.Ended()[len(spans.Ended())-1]
 	if s := last.Status(); s.Code != codes.Error || s.Description != "halt" || len(last.Events()) != 0 {
 		t.Errorf("the span of an attempt that failed says %+v %v, want halt and nothing else", s, last.Events())

@@ -2,6 +2,8 @@ package warehouse_test
 
 import (
 	"regexp"
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"strings"
 	"testing"
 )
@@ -19,9 +21,7 @@ func TestViewsShowPlainTypes(t *testing.T) {
 	t.Parallel()
 	db := open(t)
 	columns := strings.Split(query(t, db, `SELECT table, name, type, comment FROM system.columns WHERE database = '{db}' AND table LIKE 'v\\_%' ORDER BY table, position`), "\n")
-	if len(columns) < 200 {
-		t.Fatalf("only %d columns", len(columns))
-	}
+	fatal.When(t, len(columns) < 200, "only %d columns", len(columns))
 	for _, line := range columns {
 		c := strings.SplitN(line, "\t", 4)
 		kind := strings.ReplaceAll(c[2], `\'`, `'`)
@@ -40,7 +40,5 @@ func TestViewsShowPlainTypes(t *testing.T) {
 		}
 	}
 	joined := query(t, db, "SELECT count() FROM {db}.v_process_instances AS called INNER JOIN {db}.v_process_instances AS caller ON caller.source = called.source AND caller.process_instance_key = called.parent_process_instance_key")
-	if joined != "0" {
-		t.Errorf("an empty database has %s calls", joined)
-	}
+	expect.Not(t, joined != "0", "an empty database has %s calls", joined)
 }

@@ -66,9 +66,7 @@ func TestABackupIsReadBeforeItIsRestored(t *testing.T) {
 			if err == nil {
 				err = m.Check(t.Context(), folder, nothing)
 			}
-			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-				t.Errorf("got %v, want %q", err, c.says)
-			}
+			expect.Not(t, c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)), "got %v, want %q", err, c.says)
 		})
 	}
 }
@@ -106,9 +104,7 @@ func TestAStreamIsTheSameAfterIt(t *testing.T) {
 	is, err := otherJS.Stream(t.Context(), "FLOW_0")
 	fatal.If(t, err)
 	now := is.CachedInfo()
-	if now.State.FirstSeq != 5 || now.State.LastSeq != 50 || now.State.Msgs != 45 || now.State.NumDeleted != 1 {
-		t.Errorf("holds %+v, want 5 to 50 without 20", now.State)
-	}
+	expect.Not(t, now.State.FirstSeq != 5 || now.State.LastSeq != 50 || now.State.Msgs != 45 || now.State.NumDeleted != 1, "holds %+v, want 5 to 50 without 20", now.State)
 	for _, seq := range []uint64{5, 19, 21, 50} {
 		a, err := made.GetMsg(t.Context(), seq)
 		fatal.If(t, err)

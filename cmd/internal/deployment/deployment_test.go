@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/programtest"
@@ -22,17 +23,13 @@ func TestADeploymentStoresWhatIsPosted(t *testing.T) {
 	s, err := deployment.Start(t.Context(), deployment.Config{Bin: bin, Dir: filepath.Join(dir, "deployment")})
 	fatal.If(t, err)
 	defer func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, s.Stop())
 	}()
 	second, err := s.AddIngester(t.Context())
 	fatal.If(t, err)
 	report, err := load.Run(t.Context(), load.Config{URL: s.URL, Token: s.Token, Records: 2000, Seed: 1, Stored: load.StoredIn(s.HTTP)})
 	fatal.If(t, err)
-	if err := s.Remove(second); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, s.Remove(second))
 	m, err := s.Process(deployment.API).Metrics(t.Context())
 	if err != nil || m["sluice_api_records_total"] != 2000 {
 		t.Errorf("the api counts %v records (%v), want 2000", m["sluice_api_records_total"], err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -84,9 +85,7 @@ func TestLink(t *testing.T) {
 		if _, err := c.ask("hi", 5*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if n := l.Cut(); n != 1 {
-			t.Errorf("cut %d connections, want 1", n)
-		}
+		expect.Equal(t, "cut connections", 1, l.Cut())
 		if got, err := c.ask("hi", 5*time.Second); err == nil {
 			t.Errorf("answered %q after the cut", got)
 		}
@@ -126,9 +125,7 @@ func TestLink(t *testing.T) {
 			l.Ready = func(target string) bool { return target == ready }
 			for range 2 {
 				got, err := dial(t, l).ask("hi", 5*time.Second)
-				if err != nil || ready != "" && got != want {
-					t.Errorf("answered %q, %v, want %q", got, err, want)
-				}
+				expect.Not(t, err != nil || ready != "" && got != want, "answered %q, %v, want %q", got, err, want)
 			}
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -59,9 +60,7 @@ func (s *stack) tokensOf(sources ...string) (file string, tokens []string) {
 	for _, source := range sources {
 		code, out := run(s.t, "sluice", "token", "new", "--subject", source, "--scope", "records:write,user:write,fields:write,read")
 		lines := strings.Split(out, "\n")
-		if code != 0 || len(lines) < 5 {
-			s.t.Fatalf("sluice token new: exit %d\n%s", code, out)
-		}
+		fatal.When(s.t, code != 0 || len(lines) < 5, "sluice token new: exit %d\n%s", code, out)
 		tokens = append(tokens, lines[1])
 		text += lines[4] + "\n"
 	}
@@ -79,9 +78,7 @@ func TestAPIStartsWithoutNATS(t *testing.T) {
 	eventually(t, 10*time.Second, func() error { _, err := s.client.Get("http://" + s.ops + "/healthz"); return err })
 	s.saysItsVersion()
 	res, body := s.post([]byte(`{"id":"1-1","valueType":"JOB","value":{}}`))
-	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
-		t.Errorf("answered %s %s, want 503 with Retry-After", res.Status, body)
-	}
+	expect.Not(t, res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "", "answered %s %s, want 503 with Retry-After", res.Status, body)
 	s.startNATS()
 	eventually(t, 20*time.Second, func() error {
 		res, body := s.post([]byte(`{"id":"1-1","valueType":"JOB","value":{}}`))

@@ -186,9 +186,7 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	restored := held(t, again(t, []string{
 		filepath.Join(r.data, "clickhouse", "*", "flow"), filepath.Join(r.data, "nats", "jetstream", "*", "streams", "FLOW_DEAD"),
 	}, "restore", "--json", "--from", copied, "--into", r.data))
-	if restored.ID != m.ID || len(restored.Resend) != 4 {
-		t.Fatalf("restored %+v, want %+v", restored, m)
-	}
+	fatal.When(t, restored.ID != m.ID || len(restored.Resend) != 4, "restored %+v, want %+v", restored, m)
 	r.up()
 	after := &exporter{stack: r, began: e.began, sent: e.sent}
 	stop = after.sending() // engines do not wait

@@ -24,6 +24,7 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/load"
 	"sluice/pkg/programtest"
@@ -389,9 +390,7 @@ func TestNATSCluster(t *testing.T) {
 		for _, password := range []string{passwordOf("api", "first"), passwordOf("ingester", "second"), ""} {
 			nc, err := nats.Connect(c.url(), nats.UserInfo("api", password), nats.RootCAs(filepath.Join(c.dir, "ca.pem")),
 				nats.ClientCert(filepath.Join(c.dir, "api-cert.pem"), filepath.Join(c.dir, "api-key.pem")))
-			if !errors.Is(err, nats.ErrAuthorization) {
-				t.Errorf("%q as the password of api: %v", password, err)
-			}
+			expect.Not(t, !errors.Is(err, nats.ErrAuthorization), "%q as the password of api: %v", password, err)
 			if err == nil {
 				nc.Close()
 			}

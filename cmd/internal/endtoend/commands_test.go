@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -29,9 +30,7 @@ func TestOperatorsCommands(t *testing.T) {
 		eventually(t, 10*time.Second, func() error {
 			return wantText(tail.text(), record+"\n")
 		})
-		if code := tail.stop(); code != 0 {
-			t.Errorf("tail ended with exit %d, want 0", code)
-		}
+		expect.Equal(t, "tail ended with exit", 0, tail.stop())
 	})
 	t.Run("who waits until it is stored can query it then", func(t *testing.T) {
 		for i := range 3 {
@@ -45,9 +44,7 @@ func TestOperatorsCommands(t *testing.T) {
 			}
 		}
 		code, out := run(t, "sluice", "load", "--url", "http://"+s.http, "--token-file", filepath.Join(s.data, "token"), "--records", "3000", "--seed", "3", "--wait")
-		if code != 0 || wantText(out, "all could be queried after") != nil {
-			t.Errorf("exit %d: %s", code, out)
-		}
+		expect.Not(t, code != 0 || wantText(out, "all could be queried after") != nil, "exit %d: %s", code, out)
 		if got, err := s.query("SELECT count() FROM flow.records"); err != nil || got != "3004" {
 			t.Errorf("after the load there are %s records, %v; want 3004", got, err)
 		}
@@ -71,24 +68,18 @@ func TestOperatorsCommands(t *testing.T) {
 	t.Run("an event log is exported, also by an analyst without a password", func(t *testing.T) {
 		for _, data := range []string{s.data, t.TempDir()} {
 			code, out := run(t, "sluice", "export", "--format", "csv", "--out", "-", "--data", data, "--clickhouse-http", s.chHTTP)
-			if code != 0 || wantText(out, "case:concept:name,concept:name,") != nil {
-				t.Errorf("exit %d: %s", code, out)
-			}
+			expect.Not(t, code != 0 || wantText(out, "case:concept:name,concept:name,") != nil, "exit %d: %s", code, out)
 		}
 	})
 	t.Run("a question is answered, also for an analyst without a password", func(t *testing.T) {
 		for _, data := range []string{s.data, t.TempDir()} {
 			code, out := run(t, "sluice", "ask", "usage", "--data", data, "--clickhouse-http", s.chHTTP, "--format", "csv")
-			if code != 0 || wantText(out, "source,month,tenant_id,instances,") != nil {
-				t.Errorf("exit %d: %s", code, out)
-			}
+			expect.Not(t, code != 0 || wantText(out, "source,month,tenant_id,instances,") != nil, "exit %d: %s", code, out)
 		}
 	})
 	t.Run("lanes are listed and added", func(t *testing.T) {
 		code, out := run(t, "sluice", "lanes", "add", "--data", s.data, "--nats", "nats://"+s.nats)
-		if code != 0 || wantText(out, "lane 1") != nil {
-			t.Errorf("exit %d: %s", code, out)
-		}
+		expect.Not(t, code != 0 || wantText(out, "lane 1") != nil, "exit %d: %s", code, out)
 		eventually(t, 10*time.Second, func() error {
 			_, out := run(t, "sluice", "lanes", "--data", s.data, "--nats", "nats://"+s.nats)
 			if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 6 {
@@ -101,9 +92,7 @@ func TestOperatorsCommands(t *testing.T) {
 		source := func(want int, args ...string) string {
 			t.Helper()
 			code, out := run(t, "sluice", append(append([]string{"source"}, args...), "--data", s.data)...)
-			if code != want {
-				t.Fatalf("sluice source %v: exit %d, want %d: %s", args, code, want, out)
-			}
+			fatal.When(t, code != want, "sluice source %v: exit %d, want %d: %s", args, code, want, out)
 			return out
 		}
 		tokenIn := func(out string) string {
@@ -124,9 +113,7 @@ func TestOperatorsCommands(t *testing.T) {
 		}
 		out := source(0, "add", "cluster-a")
 		first := tokenIn(out)
-		if err := wantText(out, "AUTHENTICATION_PASSWORD="+first); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, wantText(out, "AUTHENTICATION_PASSWORD="+first))
 		answered(first, http.StatusOK)
 		source(1, "add", "cluster-a")
 		source(1, "add", "local")
@@ -141,9 +128,7 @@ func TestOperatorsCommands(t *testing.T) {
 		}
 		source(0, "remove", "cluster-a")
 		answered(second, http.StatusUnauthorized)
-		if err := wantText(source(1, "remove", "cluster-a"), "sluice source add"); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, wantText(source(1, "remove", "cluster-a"), "sluice source add"))
 		s.eventuallyQuery(10*time.Second, "SELECT uniqExact(id) FROM flow.records WHERE source = 'cluster-a'", "1")
 	})
 	t.Run("what a source excludes is neither stored nor missed", func(t *testing.T) {
@@ -179,9 +164,7 @@ func TestOperatorsCommands(t *testing.T) {
 	})
 	t.Run("migrate changes nothing a second time", func(t *testing.T) {
 		code, out := run(t, "sluice", "migrate", "--data", s.data, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
-		if code != 0 || wantText(out, "up to date") != nil {
-			t.Errorf("exit %d: %s", code, out)
-		}
+		expect.Not(t, code != 0 || wantText(out, "up to date") != nil, "exit %d: %s", code, out)
 	})
 	t.Run("tables say how long they keep rows, and are told", func(t *testing.T) {
 		args := []string{"migrate", "ttl", "--data", s.data, "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
@@ -214,15 +197,11 @@ func TestMisspeltSettingsAreRefused(t *testing.T) {
 	for _, program := range []string{"api", "ingester", "sluice"} {
 		t.Run(program, func(t *testing.T) {
 			code, out := run(t, program, "--no-such-flag")
-			if code == 0 || wantText(out, "--no-such-flag") != nil {
-				t.Errorf("an unknown flag: exit %d: %s", code, out)
-			}
+			expect.Not(t, code == 0 || wantText(out, "--no-such-flag") != nil, "an unknown flag: exit %d: %s", code, out)
 			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, program), "--help")
 			cmd.Env = append(environ(program), "SLUICE_NO_SUCH_THING=1")
 			answer, err := cmd.CombinedOutput()
-			if err == nil || wantText(string(answer), "SLUICE_NO_SUCH_THING") != nil {
-				t.Errorf("an unknown variable: %v: %s", err, answer)
-			}
+			expect.Not(t, err == nil || wantText(string(answer), "SLUICE_NO_SUCH_THING") != nil, "an unknown variable: %v: %s", err, answer)
 			help := map[string]string{"sluice": "up"}[program]
 			_, page := run(t, program, strings.Fields(help+" --help")...)
 			if err := wantText(page, "$SLUICE_"); err != nil {
@@ -247,14 +226,10 @@ func TestUpHasTheOptionsOfItsParts(t *testing.T) {
 	}
 	for _, program := range []string{"api", "ingester"} {
 		all := flags(program)
-		if len(all) < 20 {
-			t.Fatalf("%s --help shows %d options", program, len(all))
-		}
+		fatal.When(t, len(all) < 20, "%s --help shows %d options", program, len(all))
 		for _, flag := range all {
 			flag = flag[strings.Index(flag, "--"):]
-			if !up[flag] && !decided.MatchString(strings.TrimPrefix(flag, "--")) {
-				t.Errorf("sluice up lacks %s of the %s", flag, program)
-			}
+			expect.Not(t, !up[flag] && !decided.MatchString(strings.TrimPrefix(flag, "--")), "sluice up lacks %s of the %s", flag, program)
 		}
 	}
 }

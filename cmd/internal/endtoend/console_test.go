@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
@@ -28,9 +29,7 @@ type visitor struct {
 func visit(t *testing.T, greeting string) *visitor {
 	t.Helper()
 	found := regexp.MustCompile(`(http://[^ ]+)/sign-in#once=([^ ]+) `).FindStringSubmatch(greeting)
-	if found == nil {
-		t.Fatalf("the greeting has no link to the console:\n%s", greeting)
-	}
+	fatal.When(t, found == nil, "the greeting has no link to the console:\n%s", greeting)
 	v := newVisitor(t, found[1])
 	if status, page := v.send("/sign-in/once", url.Values{"code": {found[2]}}); status != http.StatusOK || !strings.Contains(page, "Sign out") {
 		t.Fatalf("the link leads to %d\n%s", status, page)
@@ -108,9 +107,7 @@ func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
 	p := s.up()
 	greeting := p.text()
 	for _, line := range []string{"curl ", "/flow/flowRecord/batch", s.chHTTP, "/metrics", s.data} {
-		if !strings.Contains(greeting, line) {
-			t.Errorf("the greeting does not show %q", line)
-		}
+		expect.Not(t, !strings.Contains(greeting, line), "the greeting does not show %q", line)
 	}
 	if at := strings.Index(greeting, "  console  "); at < 0 || at > strings.Index(greeting, "  api  ") {
 		t.Errorf("the console is not the first thing that is printed:\n%s", greeting)
@@ -120,9 +117,7 @@ func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
 	v.eventuallyShows("/", ">5,000</a> in total", ">5,000</a> rows", "<td>running</td>", "5,000 accepted")
 	v.needsNothing()
 	v.eventuallyShows("/sources", "<h2 id=\"source-0\" class=\"name\">local</h2>", "<th scope=\"row\" class=\"name\">local</th>", "<th scope=\"row\" class=\"id\">1</th>")
-	if strings.Contains(greeting, s.token) {
-		t.Error("the greeting shows the token")
-	}
+	expect.Not(t, strings.Contains(greeting, s.token), "the greeting shows the token")
 	s.load("--records", "20000", "--batch", "500", "--connections", "8", "--seed", "2", "--gzip")
 	if code := p.stop(); code != 0 { // records are still on their way
 		t.Fatalf("stopped with exit %d, want 0", code)
@@ -142,7 +137,5 @@ func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
 	if code, out := run(t, "sluice", "console", "--ops", ops, "--healthcheck"); code != 0 {
 		t.Errorf("the health check says %d: %s", code, out)
 	}
-	if code := p.stop(); code != 0 {
-		t.Errorf("stopped with exit %d, want 0", code)
-	}
+	expect.Equal(t, "stopped with exit", 0, p.stop())
 }

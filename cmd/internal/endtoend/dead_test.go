@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -132,13 +133,9 @@ func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 	t.Run("show prints the reason, the origin and the bytes", func(t *testing.T) {
 		out := s.sluice(0, "dead", "show", number, "--nats", at)
 		for _, want := range []string{"dead letter " + number, "ClickHouse rejects the data", "(refused)", "record 42 of message 1 of lane 0", "from local", `"errorMessage": "poison"`} {
-			if !strings.Contains(out, want) {
-				t.Errorf("does not show %q:\n%s", want, out)
-			}
+			expect.Not(t, !strings.Contains(out, want), "does not show %q:\n%s", want, out)
 		}
-		if got := s.sluice(0, "dead", "show", number, "--raw", "--nats", at); got != batch[42] {
-			t.Errorf("raw bytes are %s, want %s", got, batch[42])
-		}
+		expect.Equal(t, "raw bytes", batch[42], s.sluice(0, "dead", "show", number, "--raw", "--nats", at))
 		s.sluice(1, "dead", "show", "999", "--nats", at)
 	})
 	t.Run("filters pick", func(t *testing.T) {
@@ -204,9 +201,7 @@ func TestABrokenMessageIsSetAsideWhole(t *testing.T) {
 		letter{Code: "not_an_object", Index: 2},
 	)
 	for _, out := range []string{s.sluice(0, "dead", "show", numbers[0], "--nats", at), s.sluice(0, "dead", "list", "--nats", at)} {
-		if strings.Contains(out, "\x1b") {
-			t.Errorf("writes what was sent to the terminal as it is: %q", out)
-		}
+		expect.Not(t, strings.Contains(out, "\x1b"), "writes what was sent to the terminal as it is: %q", out)
 	}
 	if out := s.sluice(0, "dead", "show", numbers[0], "--nats", at); !strings.Contains(out, "1b 5d 30 3b") {
 		t.Errorf("does not show the bytes:\n%s", out)

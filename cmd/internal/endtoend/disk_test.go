@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -27,9 +28,7 @@ func newDisk(t *testing.T, path string) *disk {
 	}
 	d := &disk{t, path}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(path, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, syscall.Unmount(path, syscall.MNT_DETACH))
 	})
 	return d
 }

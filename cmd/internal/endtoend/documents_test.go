@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -37,9 +38,7 @@ func TestUsersAndFields(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			res, body := s.send(tt.method, tt.path, tt.body)
-			if res.StatusCode != tt.status || !strings.Contains(body, tt.want) {
-				t.Errorf("answered %s %s, want %d with %s", res.Status, body, tt.status, tt.want)
-			}
+			expect.Not(t, res.StatusCode != tt.status || !strings.Contains(body, tt.want), "answered %s %s, want %d with %s", res.Status, body, tt.status, tt.want)
 		})
 	}
 	t.Run("patches of different members at once all survive", func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/cmd/internal/forget"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -104,9 +105,7 @@ func TestForgetAPerson(t *testing.T) {
 	s.eventuallyQuery(20*time.Second, "SELECT count() > 1000 FROM flow.records", "1")
 	others := fmt.Sprintf("SELECT count(), sum(cityHash64(toString((process_instance_key, state, started_at, completed_at)))) FROM flow.v_process_instances WHERE process_instance_key LIKE '9000%%' AND process_instance_key NOT IN ('%d', '%d', '%d')", key, key+2000, key+4000)
 	before, err := s.query(others)
-	if err != nil || !strings.HasPrefix(before, "3\t") {
-		t.Fatalf("instances of others: %s, %v", before, err)
-	}
+	fatal.When(t, err != nil || !strings.HasPrefix(before, "3\t"), "instances of others: %s, %v", before, err)
 
 	planned, out := s.forget(0, "--variable", "email="+person)
 	if len(planned) != 1 || planned[0].Found == nil || planned[0].Found.Records != 27 || planned[0].Found.DeadLetters != 1 || !planned[0].Done.IsZero() {
@@ -133,9 +132,7 @@ func TestForgetAPerson(t *testing.T) {
 		}
 		return nil
 	})
-	if strings.Contains(tail.text(), person) {
-		t.Error("tail shows what is forgotten")
-	}
+	expect.Not(t, strings.Contains(tail.text(), person), "tail shows what is forgotten")
 	tail.stop()
 	s.eventuallyQuery(5*time.Second, others, before)
 	text, err := s.query("SELECT argMax(receipt, changed) FROM flow.receipts WHERE done_at > toDateTime64(0, 3) GROUP BY id FORMAT TSVRaw")
@@ -230,9 +227,7 @@ func (s *stack) jetStreamLast() uint64 {
 func (s *stack) forgotten(args ...string) forget.Receipt {
 	s.t.Helper()
 	all, out := s.forget(0, args...)
-	if len(all) != 1 || all[0].Done.IsZero() {
-		s.t.Fatalf("%d receipts:\n%s", len(all), out)
-	}
+	fatal.When(s.t, len(all) != 1 || all[0].Done.IsZero(), "%d receipts:\n%s", len(all), out)
 	return all[0]
 }
 
@@ -243,9 +238,7 @@ func (s *stack) goneFromTables(text string) {
 	fatal.If(s.t, err)
 	for _, table := range strings.Fields(tables) {
 		n, err := s.query(fmt.Sprintf("SELECT count() FROM flow.%s AS t WHERE position(toString(tuple(t.*)), '%s') > 0", table, text))
-		if err != nil || n != "0" {
-			s.t.Errorf("%s rows of %s have it, %v", n, table, err)
-		}
+		expect.Not(s.t, err != nil || n != "0", "%s rows of %s have it, %v", n, table, err)
 	}
 }
 
@@ -263,14 +256,10 @@ func (s *stack) goneFromStreams(text string) {
 				continue // deleted
 			}
 			seen++
-			if strings.Contains(plainText(msg), text) {
-				s.t.Errorf("message %d of %s has it", seq, name)
-			}
+			expect.Not(s.t, strings.Contains(plainText(msg), text), "message %d of %s has it", seq, name)
 		}
 	}
-	if seen == 0 {
-		s.t.Error("the streams are empty")
-	}
+	expect.Not(s.t, seen == 0, "the streams are empty")
 }
 
 // plainText is a message, and behind it what the requests of an entry say.

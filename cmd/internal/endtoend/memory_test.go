@@ -20,13 +20,9 @@ const mib = 1 << 20
 func (p *process) peak() int64 {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
-	if err != nil {
-		p.t.Fatalf("the peak of memory is read from Linux's /proc: %v", err)
-	}
+	fatal.When(p.t, err != nil, "the peak of memory is read from Linux's /proc: %v", err)
 	found := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	if found == nil {
-		p.t.Fatalf("no VmHWM in:\n%s", status)
-	}
+	fatal.When(p.t, found == nil, "no VmHWM in:\n%s", status)
 	kb, err := strconv.ParseInt(string(found[1]), 10, 64)
 	fatal.If(p.t, err)
 	return kb << 10

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -84,9 +85,7 @@ func TestServersThatAreAway(t *testing.T) {
 	if status, page := s.page(s.ops, "/readyz"); status != http.StatusOK {
 		t.Errorf("/readyz of the api answers %d %s: it does not need ClickHouse", status, page)
 	}
-	if err := wantOK(s.send(http.MethodPatch, currentUser, `{"name":"Bob"}`)); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, wantOK(s.send(http.MethodPatch, currentUser, `{"name":"Bob"}`)))
 	if _, body := s.send(http.MethodGet, currentUser, ""); wantText(body, `"name":"Bob"`) != nil {
 		t.Errorf("a change waits for ClickHouse: %s", body)
 	}
@@ -168,9 +167,7 @@ func statementsOf(t *testing.T, section string) (all []string) {
 	_, after, found := strings.Cut(string(page), "## "+section)
 	_, after, fenced := strings.Cut(after, "```sql\n")
 	sql, _, closed := strings.Cut(after, "```")
-	if !found || !fenced || !closed {
-		t.Fatalf("docs/runbooks/lanes.md has no statements about %q", section)
-	}
+	fatal.When(t, !found || !fenced || !closed, "docs/runbooks/lanes.md has no statements about %q", section)
 	for statement := range strings.SplitSeq(sql, ";\n") {
 		if statement = strings.TrimSpace(statement); statement != "" {
 			all = append(all, statement)

@@ -79,9 +79,7 @@ func ran(t *testing.T, program string, args ...string) (code int, out, log strin
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%s %v: %v", program, args, err)
-	}
+	fatal.When(t, err != nil && !errors.As(err, &exit), "%s %v: %v", program, args, err)
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 

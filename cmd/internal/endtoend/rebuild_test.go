@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"sluice/cmd/internal/audit/rebuild"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -77,9 +78,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 			(SELECT count() FROM flow_two.records) - (SELECT uniqExact(lane, stream_seq, stream_idx) FROM flow_two.records)`, "1\t0")
 		instances := "SELECT count() > 0, sum(cityHash64(toString((process_instance_key, version, started_at, completed_at, first_seen, last_seen, length(incident_keys), state)))) FROM %s.v_process_instances"
 		want, err := s.query(fmt.Sprintf(instances, "flow"))
-		if err != nil || !strings.HasPrefix(want, "1\t") {
-			t.Fatalf("instances: %s, %v", want, err)
-		}
+		fatal.When(t, err != nil || !strings.HasPrefix(want, "1\t"), "instances: %s, %v", want, err)
 		s.eventuallyQuery(5*time.Second, fmt.Sprintf(instances, "flow_two"), want)
 	})
 	t.Run("a database that is not its own is refused", func(t *testing.T) {
@@ -147,9 +146,7 @@ func TestARepeatNeverOutlivesItsOriginal(t *testing.T) {
 	s.eventuallyStored(13)
 	places := "SELECT groupArray((if(intent IN ('nameless', 'once'), intent, id), stream_seq)) FROM (SELECT id, intent, stream_seq FROM %s.records ORDER BY stream_seq)"
 	want, err := s.query(fmt.Sprintf(places, "flow"))
-	if err != nil || want != "[('1-1',1),('1-2',2),('1-3',3),('old',4),('nameless',5),('1-4',6),('once',10)]" {
-		t.Fatalf("stored: %s, %v", want, err)
-	}
+	fatal.When(t, err != nil || want != "[('1-1',1),('1-2',2),('1-3',3),('old',4),('nameless',5),('1-4',6),('once',10)]", "stored: %s, %v", want, err)
 	s.purge(5)
 	if r := s.rebuild(0, "flow_rebuild"); r.Lanes[0].First != 6 || r.Lanes[0].Rebuilt != 2 {
 		t.Errorf("got %+v, want two rows of message 6 on", r.Lanes[0])
@@ -214,7 +211,5 @@ func TestTablesThatWereSetBackAreRebuilt(t *testing.T) {
 	s.exec("ALTER TABLE flow.records DELETE WHERE key IN (1, 2) SETTINGS mutations_sync = 2")
 	r := s.rebuild(1, "flow_again")
 	s.eventuallyQuery(time.Second, "SELECT (SELECT sum(rows) FROM flow_again.sources) >= (SELECT sum(rows) FROM flow.sources)", "1")
-	if len(r.Differences) != 2 {
-		t.Errorf("the rebuild names %+v, want two missing records", r.Differences)
-	}
+	expect.Not(t, len(r.Differences) != 2, "the rebuild names %+v, want two missing records", r.Differences)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 )
@@ -57,9 +58,7 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 		t.Errorf("a recount of %q is due, want %s", r.Recount, day)
 	}
 	out := s.sluice(0, s.recountArgs(day)...)
-	if !strings.Contains(out, "100000 records were missing in the counters and 5 were surplus; fixed") {
-		t.Errorf("recount says:\n%s", out)
-	}
+	expect.Not(t, !strings.Contains(out, "100000 records were missing in the counters and 5 were surplus; fixed"), "recount says:\n%s", out)
 	s.verify(0)
 
 	loaded()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -35,9 +36,7 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 		{`{"id":"somebody-else","password":"refused-secret-99"}`, 409},
 	} {
 		res, body := s.send(http.MethodPatch, user, tt.body)
-		if res.StatusCode != tt.status {
-			t.Errorf("%s: answered %s %s, want %d", tt.body, res.Status, body, tt.status)
-		}
+		expect.Not(t, res.StatusCode != tt.status, "%s: answered %s %s, want %d", tt.body, res.Status, body, tt.status)
 		wantNone(t, "an answer", []byte(body), secrets)
 	}
 	res, body := s.send(http.MethodGet, user, "")
@@ -82,9 +81,7 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 	}
 
 	// The greeting too, which names the file of the token.
-	if err := wantText(p.text(), `"Authorization: Bearer $(cat `+filepath.Join(s.data, "token")+`)"`); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, wantText(p.text(), `"Authorization: Bearer $(cat `+filepath.Join(s.data, "token")+`)"`))
 	wantNone(t, "the log", []byte(p.text()), secrets)
 	files := 0
 	err = filepath.WalkDir(s.data, func(path string, entry fs.DirEntry, err error) error {
@@ -97,16 +94,12 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 		return err
 	})
 	fatal.If(t, err)
-	if files < 20 {
-		t.Fatalf("looked into %d files: the data is somewhere else", files)
-	}
+	fatal.When(t, files < 20, "looked into %d files: the data is somewhere else", files)
 }
 
 func wantNone(t *testing.T, where string, content []byte, secrets []string) {
 	t.Helper()
 	for _, secret := range secrets {
-		if bytes.Contains(content, []byte(secret)) {
-			t.Errorf("%s holds the secret %q", where, secret)
-		}
+		expect.Not(t, bytes.Contains(content, []byte(secret)), "%s holds the secret %q", where, secret)
 	}
 }

@@ -210,9 +210,7 @@ func (s *stack) eventuallyQuery(limit time.Duration, sql, want string) {
 func (s *stack) load(args ...string) string {
 	s.t.Helper()
 	code, out := run(s.t, "sluice", append([]string{"load", "--url", "http://" + s.http, "--token", s.token}, args...)...)
-	if code != 0 {
-		s.t.Fatalf("sluice load %v: exit %d\n%s", args, code, out)
-	}
+	fatal.When(s.t, code != 0, "sluice load %v: exit %d\n%s", args, code, out)
 	return out
 }
 

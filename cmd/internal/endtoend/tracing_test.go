@@ -18,6 +18,7 @@ import (
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -158,9 +159,7 @@ func TestOneTraceFromPostToInsert(t *testing.T) {
 	if stored.service != "sluice-ingester" || inserted.service != "sluice-ingester" {
 		t.Errorf("stored by %s, inserted by %s, want sluice-ingester", stored.service, inserted.service)
 	}
-	if !linksTo(stored, served) || !linksTo(r.find(t, trace(0), "send FLOW_0"), served) {
-		t.Error("the spans of entry and block have no link to their request")
-	}
+	expect.Not(t, !linksTo(stored, served) || !linksTo(r.find(t, trace(0), "send FLOW_0"), served), "the spans of entry and block have no link to their request")
 
 	t.Run("from each request of a block one comes to it, and back", func(t *testing.T) {
 		block := r.shared(t)
@@ -169,18 +168,14 @@ func TestOneTraceFromPostToInsert(t *testing.T) {
 			if request := r.find(t, trace, "POST /flow/flowRecord/batch"); string(request.SpanId) != string(link.SpanId) {
 				t.Errorf("a link of the block leads to %x, not to the request of trace %s", link.SpanId, trace)
 			}
-			if trace != hex.EncodeToString(block.TraceId) && !linksTo(r.find(t, trace, "stored"), block) {
-				t.Errorf("from the request of trace %s nothing leads to its block", trace)
-			}
+			expect.Not(t, trace != hex.EncodeToString(block.TraceId) && !linksTo(r.find(t, trace, "stored"), block), "from the request of trace %s nothing leads to its block", trace)
 		}
 	})
 	t.Run("nothing of a record or a token is sent", func(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, secret := range []string{s.token, "iban", "4711"} {
-			if strings.Contains(string(r.raw), secret) {
-				t.Errorf("spans hold %q", secret)
-			}
+			expect.Not(t, strings.Contains(string(r.raw), secret), "spans hold %q", secret)
 		}
 	})
 	t.Run("a change is traced until it is applied", func(t *testing.T) {
@@ -191,9 +186,7 @@ func TestOneTraceFromPostToInsert(t *testing.T) {
 	})
 	t.Run("what is still to be sent is sent at the end", func(t *testing.T) {
 		post(5)
-		if code := api.stop(); code != 0 {
-			t.Errorf("the api stopped with exit %d", code)
-		}
+		expect.Equal(t, "the api stopped with exit", 0, api.stop())
 		r.find(t, trace(5), "POST /flow/flowRecord/batch")
 	})
 }

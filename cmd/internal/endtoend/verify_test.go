@@ -26,9 +26,7 @@ func (s *stack) verify(want int, args ...string) verify.Report {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		s.t.Fatalf("%v in:\n%s%s", err, out, log)
 	}
-	if r.OK != (want == 0) {
-		s.t.Errorf("exit %d, and the report says ok %v:\n%s%s", want, r.OK, out, log)
-	}
+	expect.Not(s.t, r.OK != (want == 0), "exit %d, and the report says ok %v:\n%s%s", want, r.OK, out, log)
 	return r
 }
 
@@ -163,9 +161,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 	t.Run("counters that lack records are told, and fixed as told", func(t *testing.T) {
 		s.exec("ALTER TABLE flow.counts_1m DELETE WHERE 1" + sync)
 		r := s.verify(1)
-		if len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "counts_1m") {
-			t.Fatalf("problems: %q", r.Problems)
-		}
+		fatal.When(t, len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "counts_1m"), "problems: %q", r.Problems)
 		for _, p := range r.Problems {
 			_, command, _ := strings.Cut(p, "Remedy: sluice ")
 			s.sluice(0, append(strings.Fields(command), "--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")...)
@@ -183,9 +179,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		if got := r.Total(); got.Repeated != 1 || got.Stored != 2000 {
 			t.Errorf("got %+v, want 2000 stored and one repeated", got)
 		}
-		if len(r.Repeats) != 1 || r.Repeats[0].Sequence != 201 || r.Repeats[0].ID != "1-0" {
-			t.Errorf("repeats are %+v, want record 1-0 of message 201", r.Repeats)
-		}
+		expect.Not(t, len(r.Repeats) != 1 || r.Repeats[0].Sequence != 201 || r.Repeats[0].ID != "1-0", "repeats are %+v, want record 1-0 of message 201", r.Repeats)
 	})
 	t.Run("what is purged is proved by the totals", func(t *testing.T) {
 		s.purge(100)

@@ -3,6 +3,7 @@ package endtoend
 import (
 	"encoding/json"
 	"net/http"
+	"sluice/pkg/expect"
 	"strings"
 	"time"
 )
@@ -28,9 +29,7 @@ func (s *stack) saysItsVersion() {
 		defer res.Body.Close()
 		return json.NewDecoder(res.Body).Decode(&described)
 	})
-	if described.Info.Version != "v9.9.9" || described.Info.Commit != "c0ffee" {
-		t.Errorf("/openapi.json says %+v", described.Info)
-	}
+	expect.Not(t, described.Info.Version != "v9.9.9" || described.Info.Commit != "c0ffee", "/openapi.json says %+v", described.Info)
 	if status, page := s.page(s.ops, "/metrics"); status != http.StatusOK || !strings.Contains(page, `sluice_build_info{commit="c0ffee",go="go`) || !strings.Contains(page, `version="v9.9.9"} 1`) {
 		t.Errorf("/metrics says %d, without sluice_build_info", status)
 	}

@@ -19,6 +19,7 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
@@ -125,9 +126,7 @@ func TestAForgottenInstanceStaysForgotten(t *testing.T) {
 	s.wantRows("forgotten", 0, 1)
 	s.post(of(77, 3), of(5, 4), of(77, 5), `{"id":"none","timestamp":1,"valueType":"NOTE","value":{"about":77}}`)
 	s.wantRows("sent again", 0, 2)
-	if got := s.exec("SELECT count() FROM flow.records WHERE id = 'none'"); got != "0" {
-		t.Errorf("%s records of no instance that name it are stored", got)
-	}
+	expect.Equal(t, "records of no instance that name it are stored", "0", s.exec("SELECT count() FROM flow.records WHERE id = 'none'"))
 
 	setBack := func() {
 		s.exec("INSERT INTO flow.records SELECT * FROM flow.saved WHERE process_instance_key = '77'")
@@ -153,9 +152,7 @@ func TestAForgottenInstanceStaysForgotten(t *testing.T) {
 	if _, err := rebuild.Run(t.Context(), s.Stream, shadow, rebuild.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.exec("SELECT count() FROM " + s.database + "_rebuilt.records WHERE process_instance_key = '77'"); got != "0" {
-		t.Errorf("%s records of it in the rebuilt tables", got)
-	}
+	expect.Equal(t, "records of it in the rebuilt tables", "0", s.exec("SELECT count() FROM "+s.database+"_rebuilt.records WHERE process_instance_key = '77'"))
 	if report, err = verify.Run(t.Context(), s.Stream, s.db, verify.Config{}); err != nil || !report.OK {
 		t.Errorf("verify: %+v, %v", report, err)
 	}

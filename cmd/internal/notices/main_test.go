@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -15,9 +16,7 @@ func TestEveryPartHasItsLicence(t *testing.T) {
 	var b bytes.Buffer
 	fatal.If(t, write(&b, "../../.."))
 	for _, want := range []string{"github.com/nats-io/nats-server/v2 v", "github.com/gin-gonic/gin v", "Go go1", "bpmn-js (in the console)", "uPlot (in the console)", "Apache License", "BSD"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("the notices lack %q", want)
-		}
+		expect.Not(t, !strings.Contains(b.String(), want), "the notices lack %q", want)
 	}
 }
 
@@ -30,7 +29,5 @@ func TestLicencesAreFound(t *testing.T) {
 	}
 	p := part{files: map[string]bool{}}
 	fatal.If(t, p.find(filepath.Join(root, "a/b"), root))
-	if len(p.files) != 3 || !p.files[filepath.Join(root, "LICENSE")] {
-		t.Errorf("found are %v, want LICENSE, a/COPYING.txt and a/b/NOTICE", p.files)
-	}
+	expect.Not(t, len(p.files) != 3 || !p.files[filepath.Join(root, "LICENSE")], "found are %v, want LICENSE, a/COPYING.txt and a/b/NOTICE", p.files)
 }

@@ -90,13 +90,9 @@ func TestRows(t *testing.T) {
 			fatal.If(t, o.Add(line(true, record)))
 		}
 		r, err := o.CompareRecords(strings.NewReader(row(1, "JOB", "CREATED")))
-		if err != nil || r.Missing != 1 || r.Strangers != 1 {
-			t.Errorf("%+v, %v, want a stranger of the forgotten instance, and the nameless record missing", r, err)
-		}
+		expect.Not(t, err != nil || r.Missing != 1 || r.Strangers != 1, "%+v, %v, want a stranger of the forgotten instance, and the nameless record missing", r, err)
 		counters, err := o.CompareCounters(strings.NewReader("1970-01-01 00:00:00\t\t\tx\t\t0\t\t1\n"))
-		if err != nil || !counters.OK() {
-			t.Errorf("%+v, %v, want the counter of what has expired gone", counters, err)
-		}
+		expect.Not(t, err != nil || !counters.OK(), "%+v, %v, want the counter of what has expired gone", counters, err)
 	})
 	t.Run("a row with too few cells is an error", func(t *testing.T) {
 		if _, err := read(t).CompareRecords(strings.NewReader("1\t2\n")); err == nil {

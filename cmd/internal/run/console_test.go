@@ -21,6 +21,7 @@ import (
 	"sluice/pkg/console"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -79,9 +80,7 @@ func (c *consoleOnNATS) browser(token string) *http.Client {
 	b := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
 	_, page := c.send(b, "/sign-in", url.Values{"token": {token}, "next": {"/dead"}})
 	found := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindStringSubmatch(page)
-	if found == nil {
-		c.t.Fatalf("signing in leads to\n%s", page)
-	}
+	fatal.When(c.t, found == nil, "signing in leads to\n%s", page)
 	c.csrf[b] = found[1]
 	return b
 }
@@ -116,14 +115,10 @@ var figure = regexp.MustCompile(`<a class="fig"[^>]*>([^<]*)</a>`)
 func (c *consoleOnNATS) shows(b *http.Client, path string, form url.Values, status int, parts ...string) string {
 	c.t.Helper()
 	got, page := c.send(b, path, form)
-	if got != status {
-		c.t.Errorf("%s: answered %d, want %d", path, got, status)
-	}
+	expect.Not(c.t, got != status, "%s: answered %d, want %d", path, got, status)
 	text := figure.ReplaceAllString(page, "$1")
 	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			c.t.Errorf("%s: %q is not in\n%s", path, part, text)
-		}
+		expect.Not(c.t, !strings.Contains(text, part), "%s: %q is not in\n%s", path, part, text)
 	}
 	return page
 }

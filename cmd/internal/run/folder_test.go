@@ -32,9 +32,7 @@ func TestDataFoldersOfAnotherFormatAreRefused(t *testing.T) {
 			}
 			for range 2 {
 				err := run.MakeFolder(folder)
-				if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-					t.Fatalf("got %v, want %q", err, c.want)
-				}
+				fatal.When(t, (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want), "got %v, want %q", err, c.want)
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"unicode"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -57,9 +58,7 @@ func TestPagesLeadSomewhere(t *testing.T) {
 		return nil
 	})
 	fatal.If(t, err)
-	if links < 100 {
-		t.Errorf("found %d links, want more than 100: are they still looked for in the right place?", links)
-	}
+	expect.Not(t, links < 100, "found %d links, want more than 100: are they still looked for in the right place?", links)
 }
 
 func read(t *testing.T, path string) string {
@@ -99,9 +98,7 @@ func TestEveryDecisionIsInTheIndex(t *testing.T) {
 	folder := filepath.Join("../../..", "docs", "decisions")
 	index := read(t, filepath.Join(folder, "README.md"))
 	pages, err := filepath.Glob(filepath.Join(folder, "[0-9]*.md"))
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("%d decisions, %v", len(pages), err)
-	}
+	fatal.When(t, err != nil || len(pages) == 0, "%d decisions, %v", len(pages), err)
 	used := map[string]string{}
 	for _, page := range pages {
 		name := filepath.Base(page)
@@ -110,12 +107,8 @@ func TestEveryDecisionIsInTheIndex(t *testing.T) {
 			t.Errorf("%s has the number of %s: a new decision takes the next free one", name, used[number])
 		}
 		used[number] = name
-		if !strings.HasPrefix(read(t, page), "# "+number+": ") {
-			t.Errorf("the heading of %s does not begin with # %s:", name, number)
-		}
-		if !strings.Contains(index, "["+number+"]("+name+")") {
-			t.Errorf("%s is not in docs/decisions/README.md", name)
-		}
+		expect.Not(t, !strings.HasPrefix(read(t, page), "# "+number+": "), "the heading of %s does not begin with # %s:", name, number)
+		expect.Not(t, !strings.Contains(index, "["+number+"]("+name+")"), "%s is not in docs/decisions/README.md", name)
 	}
 }
 
@@ -126,14 +119,10 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 	index := read(t, filepath.Join(docs, "README.md"))
 	for _, folder := range []string{"", "performance", "notebooks"} {
 		pages, err := filepath.Glob(filepath.Join(docs, folder, "*.md"))
-		if err != nil || len(pages) == 0 {
-			t.Fatalf("%d pages in %s, %v", len(pages), folder, err)
-		}
+		fatal.When(t, err != nil || len(pages) == 0, "%d pages in %s, %v", len(pages), folder, err)
 		for _, page := range pages {
 			name := filepath.ToSlash(filepath.Join(folder, filepath.Base(page)))
-			if name != "README.md" && !strings.Contains(index, "("+name+")") {
-				t.Errorf("docs/%s is not in docs/README.md", name)
-			}
+			expect.Not(t, name != "README.md" && !strings.Contains(index, "("+name+")"), "docs/%s is not in docs/README.md", name)
 		}
 	}
 }
@@ -166,9 +155,7 @@ func TestCodeNamesPagesThatAreThere(t *testing.T) {
 		})
 		fatal.If(t, err)
 	}
-	if found < 30 {
-		t.Errorf("found %d names of pages, want at least 30: are they still looked for in the right place?", found)
-	}
+	expect.Not(t, found < 30, "found %d names of pages, want at least 30: are they still looked for in the right place?", found)
 }
 
 var step = regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(\\.\\./([a-z_/]+\\.go)\\)")
@@ -181,15 +168,11 @@ func TestTheWalkNamesWhatIsThere(t *testing.T) {
 	root := "../../.."
 	page := read(t, filepath.Join(root, "docs", "contributing.md"))
 	before, after, found := strings.Cut(page, "\n## From the lane to the table\n")
-	if !found {
-		t.Fatal("the walk has no section From the lane to the table")
-	}
+	fatal.When(t, !found, "the walk has no section From the lane to the table")
 	files := map[string]bool{}
 	for _, part := range []string{before, after} {
 		steps := step.FindAllStringSubmatch(part, -1)
-		if len(steps) < 8 {
-			t.Errorf("found %d steps, want at least 8: are they still looked for in the right form?", len(steps))
-		}
+		expect.Not(t, len(steps) < 8, "found %d steps, want at least 8: are they still looked for in the right form?", len(steps))
 		for _, s := range steps {
 			if name, file := s[1], s[2]; !declared(t, filepath.Join(root, file))[name] {
 				t.Errorf("docs/contributing.md says that %s declares %s, which it does not", file, name)

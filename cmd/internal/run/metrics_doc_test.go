@@ -96,9 +96,7 @@ func describe(t *testing.T) []metric {
 	}
 	slices.SortFunc(all, func(a, b metric) int { return strings.Compare(a.name, b.name) })
 	all = slices.Compact(all)
-	if len(all) < 60 {
-		t.Fatalf("%d metrics were described", len(all))
-	}
+	fatal.When(t, len(all) < 60, "%d metrics were described", len(all))
 	return all
 }
 

@@ -69,7 +69,5 @@ func TestTooLittleMemoryIsRefused(t *testing.T) {
 	if err := run.BoundMemory(64<<20 - 1); err == nil || !strings.Contains(err.Error(), "--memory") {
 		t.Errorf("got %v, want an error that names --memory", err)
 	}
-	if err := run.BoundMemory(64 << 20); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, run.BoundMemory(64<<20))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -63,7 +64,5 @@ func TestProseIsPlain(t *testing.T) {
 		}
 		return nil
 	}))
-	if read < 100 {
-		t.Errorf("%d files were read", read)
-	}
+	expect.Not(t, read < 100, "%d files were read", read)
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"strings"
 	"testing"
 
@@ -34,12 +36,8 @@ func TestTimersAreEased(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^TestTimersAreEased$")
 	child.Env = append(os.Environ(), eased+"=kept")
 	out, err := child.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	fatal.When(t, err != nil, "%v: %s", err, out)
 	want := fmt.Sprintf("process %d, kept [\"-test.run=^TestTimersAreEased$\"]\n%s", child.Process.Pid,
 		strings.Repeat(fmt.Sprintf("slack %d\n", timerSlack), 3))
-	if string(out) != want {
-		t.Errorf("got %s, want %s", out, want)
-	}
+	expect.Not(t, string(out) != want, "got %s, want %s", out, want)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"sluice/pkg/embedded/nats"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -47,9 +48,7 @@ func TestAnInterruptedChangeOfAStreamIsFinished(t *testing.T) {
 	js, err := jetstream.New(nc)
 	fatal.If(t, err)
 	found, err := js.Stream(t.Context(), "S")
-	if err != nil {
-		t.Fatalf("the stream is gone: %v", err)
-	}
+	fatal.When(t, err != nil, "the stream is gone: %v", err)
 	if info := found.CachedInfo(); info.State.Msgs != 2 || info.Config.Duplicates != 2*time.Minute {
 		t.Errorf("%d messages, window %v, want 2 and 2m", info.State.Msgs, info.Config.Duplicates)
 	}
@@ -86,7 +85,5 @@ func TestAServerThatRanAloneJoinsNoCluster(t *testing.T) {
 	}
 	defer nc.Close()
 	info, err := stream(t, nc).Stream(t.Context(), "S")
-	if err != nil || info.CachedInfo().State.Msgs != 1 {
-		t.Errorf("alone again, the stream has lost its message: %+v, %v", info, err)
-	}
+	expect.Not(t, err != nil || info.CachedInfo().State.Msgs != 1, "alone again, the stream has lost its message: %+v, %v", info, err)
 }

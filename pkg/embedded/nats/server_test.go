@@ -16,6 +16,7 @@ import (
 
 	"sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -30,9 +31,7 @@ func start(t *testing.T, cfg nats.Config) *nats.Server {
 		cfg.Data = t.TempDir()
 	}
 	s, err := nats.Start(cfg, discard())
-	if err != nil {
-		t.Fatalf("start: %v", err)
-	}
+	fatal.When(t, err != nil, "start: %v", err)
 	t.Cleanup(s.Shutdown)
 	return s
 }
@@ -59,9 +58,7 @@ func TestAServerServesInProcessAndOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	ack, err := stream(t, outer).Publish(t.Context(), "s", []byte("y"))
-	if err != nil || ack.Sequence != 2 {
-		t.Errorf("got %+v, %v, want sequence 2", ack, err)
-	}
+	expect.Not(t, err != nil || ack.Sequence != 2, "got %+v, %v, want sequence 2", ack, err)
 	if err := s.Healthy(); err != nil {
 		t.Errorf("healthy: %v", err)
 	}
@@ -69,9 +66,7 @@ func TestAServerServesInProcessAndOverTCP(t *testing.T) {
 
 func TestAServerInProcessOnlyHasNoPort(t *testing.T) {
 	s := start(t, nats.Config{})
-	if url := s.ClientURL(); url != "" {
-		t.Errorf("it listens on %s", url)
-	}
+	expect.Equal(t, "it listens on", "", s.ClientURL())
 	nc, err := s.Connect()
 	fatal.If(t, err)
 	nc.Close()
@@ -84,9 +79,7 @@ func TestWhatIsAcknowledgedIsThereAfterARestart(t *testing.T) {
 		nc, err := s.Connect()
 		fatal.If(t, err)
 		ack, err := stream(t, nc).Publish(t.Context(), "s", nil)
-		if err != nil || ack.Sequence != uint64(i+1) {
-			t.Fatalf("start %d: got %+v, %v, want sequence %d", i, ack, err, i+1)
-		}
+		fatal.When(t, err != nil || ack.Sequence != uint64(i+1), "start %d: got %+v, %v, want sequence %d", i, ack, err, i+1)
 		nc.Close()
 		s.Shutdown()
 	}
@@ -154,9 +147,7 @@ func TestWhatIsWrongIsSaidInWords(t *testing.T) {
 				s.Shutdown()
 				t.Fatalf("it started, want an error with %q", c.want)
 			}
-			if !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %q, want an error with %q", err, c.want)
-			}
+			expect.Not(t, !strings.Contains(err.Error(), c.want), "got %q, want an error with %q", err, c.want)
 		})
 	}
 }
@@ -178,9 +169,7 @@ func TestCredentialsAreAskedFor(t *testing.T) {
 		t.Errorf("without credentials: got %v, %v", nc, err)
 	}
 	nc, err := client.Connect(s.ClientURL(), client.UserInfo("sluice", "secret"))
-	if err != nil {
-		t.Fatalf("with credentials: %v", err)
-	}
+	fatal.When(t, err != nil, "with credentials: %v", err)
 	nc.Close()
 	if nc, err = s.Connect(); err != nil {
 		t.Fatalf("in process: %v", err)

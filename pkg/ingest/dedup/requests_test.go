@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest/dedup"
@@ -40,9 +41,7 @@ func TestReadingAheadMakesNothingVoid(t *testing.T) {
 		fatal.If(t, r.Recall(t.Context(), flow.LaneState{StreamID: "a", Done: done, DedupFrom: 1}, heads, func() {}))
 		for seq := uint64(done + 1); seq <= ahead; seq++ {
 			got := r.Tick(entry(seq))
-			if r.IsVoid(entry(seq)) {
-				t.Errorf("read up to %d: message %d is void when it is read again", ahead, seq)
-			}
+			expect.Not(t, r.IsVoid(entry(seq)), "read up to %d: message %d is void when it is read again", ahead, seq)
 			if got.Reach != want[seq].Reach || got.Void != want[seq].Void {
 				t.Errorf("read up to %d: message %d reaches to %d, void through %d, when it was read first, and to %d, %d now", ahead, seq, want[seq].Reach, want[seq].Void, got.Reach, got.Void)
 			}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 	"sluice/pkg/ingest/dedup"
 )
 
@@ -66,9 +68,7 @@ func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
 					} else {
 						ask = k.Position(source, partition, day, pos)
 					}
-					if stored[at] && !ask {
-						t.Fatalf("%+v is stored, and taken for new", at)
-					}
+					fatal.When(t, stored[at] && !ask, "%+v is stored, and taken for new", at)
 					if ask {
 						asked++
 					} else {
@@ -77,9 +77,7 @@ func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
 					stored[at] = true
 				}
 			}
-			if fresh == 0 {
-				t.Errorf("all of %d were asked for", asked)
-			}
+			expect.Not(t, fresh == 0, "all of %d were asked for", asked)
 			if most := limit + 700<<10; k.Memory() > most { // a chunk and the first filters are always there
 				t.Errorf("it takes %d bytes, want at most %d", k.Memory(), most)
 			}
@@ -92,9 +90,7 @@ func TestNewPositionsAreNotAskedFor(t *testing.T) {
 	const day = 20_000
 	k.Turn()
 	k.Learn("a", 1, day, 1000)
-	if k.Position("a", 1, day, math.MaxInt64) {
-		t.Error("an absurd position that is new is asked for")
-	}
+	expect.Not(t, k.Position("a", 1, day, math.MaxInt64), "an absurd position that is new is asked for")
 	asked := 0
 	for p := int64(1001); p < 20_000_000; p += 3 { // far more than the memory holds
 		if p%2000 == 0 {
@@ -107,18 +103,12 @@ func TestNewPositionsAreNotAskedFor(t *testing.T) {
 			asked++ // jumbled: 3000 positions late, each once
 		}
 	}
-	if asked > 0 {
-		t.Errorf("%d new positions were asked for after an absurd one", asked)
-	}
+	expect.Not(t, asked > 0, "%d new positions were asked for after an absurd one", asked)
 	for _, p := range []int64{1, 1000, math.MaxInt64, 19_999_997} {
-		if !k.Position("a", 1, day, p) {
-			t.Errorf("position %d is stored, and taken for new", p)
-		}
+		expect.Not(t, !k.Position("a", 1, day, p), "position %d is stored, and taken for new", p)
 	}
 	k.Learn("b", 1, day, 0)
-	if k.Position("b", 1, day, 5) {
-		t.Error("another source is spoiled")
-	}
+	expect.Not(t, k.Position("b", 1, day, 5), "another source is spoiled")
 	if k.Memory() > 2<<20 {
 		t.Errorf("it takes %d bytes", k.Memory())
 	}
@@ -150,13 +140,9 @@ func TestContentsInOrderAreNotAskedFor(t *testing.T) {
 			asked++
 		}
 	}
-	if asked > 2 {
-		t.Errorf("%d new contents were asked for", asked)
-	}
+	expect.Not(t, asked > 2, "%d new contents were asked for", asked)
 	for _, n := range []uint64{0, 70_000, 1_000_000, 1_999_999} {
 		h := xxh3.Hash128([]byte(fmt.Sprint(n)))
-		if !k.Content("a", day, int64(1001+n-n%64), h.Lo) {
-			t.Errorf("content %d is stored, and taken for new", n)
-		}
+		expect.Not(t, !k.Content("a", day, int64(1001+n-n%64), h.Lo), "content %d is stored, and taken for new", n)
 	}
 }

@@ -120,18 +120,14 @@ func exports(t *testing.T, cfg func(*camunda.Config), fault func(int) error, liv
 	done := make(chan camunda.Count)
 	go func() {
 		count, err := e.Run(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, err)
 		done <- count
 	}()
 	live(log, e)
 	log.end()
 	count := <-done
 	for i := range log.records {
-		if to.times[i] == 0 {
-			t.Errorf("record %d was never taken", i)
-		}
+		expect.Not(t, to.times[i] == 0, "record %d was never taken", i)
 	}
 	return to, count
 }
@@ -170,9 +166,7 @@ func TestABulkIsRepeatedWhole(t *testing.T) {
 		})
 		want := []string{"0 0..999", "2 0..999", "5 0..999", "6 0..999", "10 0..999", "14 0..999", "15 0..999", "20 1000..1499", "25 1000..1499", "30 1000..1599"}
 		expect.Equal(t, "bulks", want, to.attempts)
-		if count.Records != 1600 || count.Again != 0 || count.Retries != 8 {
-			t.Errorf("did %+v, want 1600 records once and 8 retries", count)
-		}
+		expect.Not(t, count.Records != 1600 || count.Again != 0 || count.Retries != 8, "did %+v, want 1600 records once and 8 retries", count)
 	})
 }
 
@@ -221,9 +215,7 @@ func TestALeaderThatHasNotNoticedPostsItsBulk(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		})
-		if count.Late == 0 || count.Late > 20 || count.Failures != 20 {
-			t.Errorf("did %+v, want some late bulks", count)
-		}
+		expect.Not(t, count.Late == 0 || count.Late > 20 || count.Failures != 20, "did %+v, want some late bulks", count)
 	})
 }
 
@@ -247,9 +239,7 @@ func TestTheClientGoesToTheNextServer(t *testing.T) {
 	defer second.Close()
 	c := camunda.Client{URLs: []string{first.URL, second.URL}, User: "production", Token: "secret"}
 	body := []byte(`{"index":{"_id":"1-7"}}` + "\n" + `{"position":7,"valueType":"JOB","timestamp":1763700000000,"value":{}}` + "\n")
-	if err := errors.Join(c.Templates(t.Context()), c.Bulk(t.Context(), body)); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, errors.Join(c.Templates(t.Context()), c.Bulk(t.Context(), body)))
 	if len(paths) != 4 || !strings.HasSuffix(paths[3], fmt.Sprint(" production secret -1 ", len(body))) {
 		t.Errorf("asked the second server %q, want three templates and a chunked bulk", paths)
 	}

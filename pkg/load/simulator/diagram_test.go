@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/load/simulator"
 )
@@ -36,9 +37,7 @@ func parseBPMN(t *testing.T, text string) bpmn {
 		if token == nil {
 			break
 		}
-		if err != nil {
-			t.Fatalf("%v in %s", err, text)
-		}
+		fatal.When(t, err != nil, "%v in %s", err, text)
 		start, ok := token.(xml.StartElement)
 		if !ok {
 			continue
@@ -63,9 +62,7 @@ func parseBPMN(t *testing.T, text string) bpmn {
 			f.flows[attr("id")] = [2]string{attr("sourceRef"), attr("targetRef")}
 		default:
 			if id := attr("id"); id != "" && strings.Contains(start.Name.Space, "BPMN/20100524/MODEL") {
-				if f.elements[id] != "" {
-					t.Errorf("the id %s is there twice", id)
-				}
+				expect.Not(t, f.elements[id] != "", "the id %s is there twice", id)
 				f.elements[id] = name
 			}
 		}
@@ -105,9 +102,7 @@ func TestDiagramsHaveWhatHappens(t *testing.T) {
 			}
 		}
 	}
-	if len(files) != 6 {
-		t.Fatalf("%d processes", len(files))
-	}
+	fatal.When(t, len(files) != 6, "%d processes", len(files))
 	for _, e := range truth.Elements {
 		f := files[e.Process.BpmnProcessID]
 		if _, drawn := f.shapes[e.ID]; e.Type != "PROCESS" && (!drawn || f.elements[e.ID] == "") {
@@ -121,9 +116,7 @@ func TestDiagramsHaveWhatHappens(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"order flow_in_stock_2", "order flow_card_refused", "order flow_ready_2", "order flow_pack", "order flow_ready_join", "claim flow_fraud"} {
-		if !took[want] {
-			t.Errorf("%s was never taken", want)
-		}
+		expect.Not(t, !took[want], "%s was never taken", want)
 	}
 }
 

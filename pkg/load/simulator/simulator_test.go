@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/load/simulator"
 )
 
@@ -46,12 +47,8 @@ func TestTheSameConfigGivesTheSameBytes(t *testing.T) {
 		}
 		return b
 	}
-	if !bytes.Equal(write(1), write(1)) {
-		t.Error("two runs differ")
-	}
-	if bytes.Equal(write(1), write(2)) {
-		t.Error("two seeds do not")
-	}
+	expect.Not(t, !bytes.Equal(write(1), write(1)), "two runs differ")
+	expect.Not(t, bytes.Equal(write(1), write(2)), "two seeds do not")
 }
 
 // TestRecordsAreNumberedLikeThoseOfAnEngine checks positions, sources, keys and
@@ -123,20 +120,14 @@ func TestEverythingHappens(t *testing.T) {
 		"PROCESS_MESSAGE_SUBSCRIPTION": "CREATING CREATED CORRELATED DELETING DELETED",
 	} {
 		for intent := range strings.FieldsSeq(intents) {
-			if seen["EVENT "+valueType+" "+intent] == 0 {
-				t.Errorf("no %s %s", valueType, intent)
-			}
+			expect.Not(t, seen["EVENT "+valueType+" "+intent] == 0, "no %s %s", valueType, intent)
 		}
 	}
 	for _, elementType := range []string{"PROCESS", "START_EVENT", "SERVICE_TASK", "USER_TASK", "BUSINESS_RULE_TASK", "INTERMEDIATE_CATCH_EVENT", "EXCLUSIVE_GATEWAY",
 		"PARALLEL_GATEWAY", "SUB_PROCESS", "CALL_ACTIVITY", "MULTI_INSTANCE_BODY", "BOUNDARY_EVENT", "END_EVENT", "SEQUENCE_FLOW"} {
-		if seen[elementType] == 0 {
-			t.Errorf("no %s", elementType)
-		}
+		expect.Not(t, seen[elementType] == 0, "no %s", elementType)
 	}
-	if seen["COMMAND PROCESS_INSTANCE ACTIVATE_ELEMENT"] == 0 || seen["COMMAND_REJECTION JOB COMPLETE"] == 0 {
-		t.Error("no commands, or no rejections")
-	}
+	expect.Not(t, seen["COMMAND PROCESS_INSTANCE ACTIVATE_ELEMENT"] == 0 || seen["COMMAND_REJECTION JOB COMPLETE"] == 0, "no commands, or no rejections")
 }
 
 // TestAnEngineThatRunsOnTakesBoundedMemory plays without keeping the truth.

@@ -15,6 +15,7 @@ import (
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest"
@@ -72,9 +73,7 @@ func installation(t *testing.T, messages int) (*stream.Stream, jetstream.Stream,
 		if err == nil && lag[0].Messages == 0 {
 			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not stored: %+v, %v", lag, err)
-		}
+		fatal.When(t, time.Now().After(deadline), "not stored: %+v, %v", lag, err)
 	}
 	js, err := jetstream.New(nc)
 	fatal.If(t, err)
@@ -90,16 +89,12 @@ func TestAPurgeBetweenTwoLooks(t *testing.T) {
 	const messages = 520
 	opened, lane, db := installation(t, messages)
 	purge := sync.OnceFunc(func() {
-		if err := lane.Purge(t.Context(), jetstream.WithPurgeSequence(301)); err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, lane.Purge(t.Context(), jetstream.WithPurgeSequence(301)))
 	})
 	report, err := verify.Run(t.Context(), opened, db, verify.Config{Progress: func(uint64, uint64) { purge() }})
 	fatal.If(t, err)
 	total, purged := report.Total(), report.Purged()
-	if !report.OK || len(report.Lanes) != 1 || report.Lanes[0].First != 301 {
-		t.Errorf("got %+v, want that all is well from message 301 on", report)
-	}
+	expect.Not(t, !report.OK || len(report.Lanes) != 1 || report.Lanes[0].First != 301, "got %+v, want that all is well from message 301 on", report)
 	if total.Accepted != messages-300 || total.Stored != (messages-300)/2 || purged.Read != 300 || purged.Stored != 150 || report.Lanes[0].Before != 150 {
 		t.Errorf("accounted for %+v, and by the totals for %+v with %d rows", total, purged, report.Lanes[0].Before)
 	}

@@ -17,6 +17,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -93,16 +94,12 @@ func TestConfinedProcessStaysInItsFolder(t *testing.T) {
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), envConfine+"="+string(config))
 	out, err := child.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	fatal.When(t, err != nil, "%v\n%s", err, out)
 	tried := 0
 	for line := range strings.Lines(string(out)) {
 		name, result, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		allowed := strings.HasSuffix(result, "<nil>")
-		if allowed != (name == "inside") {
-			t.Errorf("%s", line)
-		}
+		expect.Not(t, allowed != (name == "inside"), "%s", line)
 		tried++
 	}
 	if want := len(attempts("", "", "")); tried != want {

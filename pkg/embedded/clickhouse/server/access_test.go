@@ -60,15 +60,11 @@ func TestPasswordIsAskedForEverywhere(t *testing.T) {
 			}
 			got, answer := send(t, r)
 			if c.want.Status != 200 {
-				if strings.Contains(got.Body, "secret") || strings.Contains(got.Body, "wrong") {
-					t.Errorf("the password is in the answer: %q", got.Body)
-				}
+				expect.Not(t, strings.Contains(got.Body, "secret") || strings.Contains(got.Body, "wrong"), "the password is in the answer: %q", got.Body)
 				got.Body = ""
 			}
 			expect.Equal(t, "result", c.want, got)
-			if got.Status == 401 && answer.Header.Get("WWW-Authenticate") == "" {
-				t.Error("no WWW-Authenticate")
-			}
+			expect.Not(t, got.Status == 401 && answer.Header.Get("WWW-Authenticate") == "", "no WWW-Authenticate")
 		})
 	}
 	if answer, err := http.Get(e.HTTP() + "/ping"); err != nil || answer.StatusCode != 200 {
@@ -76,13 +72,9 @@ func TestPasswordIsAskedForEverywhere(t *testing.T) {
 	}
 	t.Cleanup(func() { // after those in parallel
 		log := e.Log()
-		if strings.Contains(log, "secret") || strings.Contains(log, "wrong") {
-			t.Errorf("the password is in the log:\n%s", log)
-		}
+		expect.Not(t, strings.Contains(log, "secret") || strings.Contains(log, "wrong"), "the password is in the log:\n%s", log)
 		for _, failed := range []string{"user=me", "user=other", "protocol=native", "protocol=http", "failures=10"} {
-			if !strings.Contains(log, failed) {
-				t.Errorf("no %q in the log:\n%s", failed, log)
-			}
+			expect.Not(t, !strings.Contains(log, failed), "no %q in the log:\n%s", failed, log)
 		}
 	})
 }
@@ -105,9 +97,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	var all sync.WaitGroup
 	for n := range 12 { // More than fit, each waiting for its turn.
 		all.Go(func() {
-			if got := clickhousetest.Exec(t, e, fmt.Sprint("SELECT ", n, " + sleep(0.05)")); got != fmt.Sprint(n, "\n") {
-				t.Errorf("got %q", got)
-			}
+			expect.Equal(t, "result", fmt.Sprint(n, "\n"), clickhousetest.Exec(t, e, fmt.Sprint("SELECT ", n, " + sleep(0.05)")))
 		})
 	}
 	all.Wait()
@@ -116,9 +106,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		c := open(t, e.URL("default"))
 		fatal.If(t, c.Ping(t.Context()))
 		holds.Go(func() {
-			if err := c.Exec(t.Context(), "SELECT sleepEachRow(1) FROM numbers(8) SETTINGS max_block_size = 1, function_sleep_max_microseconds_per_block = 0"); err != nil {
-				t.Error(err)
-			}
+			expect.NoError(t, c.Exec(t.Context(), "SELECT sleepEachRow(1) FROM numbers(8) SETTINGS max_block_size = 1, function_sleep_max_microseconds_per_block = 0"))
 		})
 	}
 	c := open(t, e.URL("default"))
@@ -127,9 +115,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "code: 202")
 	})
 	holds.Wait()
-	if got := clickhousetest.Exec(t, e, "SELECT 1"); got != "1\n" {
-		t.Errorf("got %q", got)
-	}
+	expect.Equal(t, "result", "1\n", clickhousetest.Exec(t, e, "SELECT 1"))
 }
 
 // TestIdleSessionsHoldNoSlot opens many more than there are slots, and lets them be.
@@ -140,9 +126,7 @@ func TestIdleSessionsHoldNoSlot(t *testing.T) {
 		c := open(t, e.URL("default"))
 		run(t, c, "SELECT 1")
 	}
-	if got := clickhousetest.Exec(t, e, "SELECT 1"); got != "1\n" {
-		t.Errorf("got %q", got)
-	}
+	expect.Equal(t, "result", "1\n", clickhousetest.Exec(t, e, "SELECT 1"))
 	wantCode(t, open(t, e.URL("default")).Ping(t.Context()), 202) // one session too many
 }
 
@@ -155,9 +139,7 @@ func TestNamesOfExceptionsAreOnesOfTheEngine(t *testing.T) {
 	}
 	for status, names := range server.Statuses() {
 		for _, name := range strings.Fields(names) {
-			if !known[name] {
-				t.Errorf("%d: the engine knows no %s", status, name)
-			}
+			expect.Not(t, !known[name], "%d: the engine knows no %s", status, name)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/library"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -55,12 +56,8 @@ func TestBlockEndsWhereTheEngineEndsIt(t *testing.T) {
 		after := append(append(emptyInfo(), body...), "what follows"...)
 		source := bytes.NewReader(after)
 		columns, got, read, err := server.ReadBlock(onlyReader{source}, 1<<30)
-		if err != nil {
-			t.Fatalf("%d rows: %v", rows, err)
-		}
-		if columns != 46 || got != uint64(rows) || !bytes.Equal(read, body) {
-			t.Errorf("%d rows: read %d columns, %d rows, %d bytes of %d", rows, columns, got, len(read), len(body))
-		}
+		fatal.When(t, err != nil, "%d rows: %v", rows, err)
+		expect.Not(t, columns != 46 || got != uint64(rows) || !bytes.Equal(read, body), "%d rows: read %d columns, %d rows, %d bytes of %d", rows, columns, got, len(read), len(body))
 		if _, _, _, err := server.ReadBlock(bytes.NewReader(after), uint64(len(body)-1)); err == nil && rows > 0 {
 			t.Errorf("%d rows: a block larger than allowed is read", rows)
 		}
@@ -181,9 +178,7 @@ func TestFramesAreUndone(t *testing.T) {
 		}
 		whole := packed.Bytes()
 		got, err := io.ReadAll(server.NewFrames(bytes.NewReader(whole)))
-		if err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%v: %d bytes, %v", method, len(got), err)
-		}
+		expect.Not(t, err != nil || !bytes.Equal(got, data), "%v: %d bytes, %v", method, len(got), err)
 		bent := bytes.Clone(whole)
 		bent[len(bent)/2] ^= 1
 		if _, err := io.ReadAll(server.NewFrames(bytes.NewReader(bent))); err == nil {

@@ -159,14 +159,10 @@ func TestClientGoneInMidInsertStoresNothing(t *testing.T) {
 					}
 					return nil
 				}})
-				if err == nil {
-					t.Fatal("the INSERT did not fail")
-				}
+				fatal.When(t, err == nil, "the INSERT did not fail")
 				running := "system.processes WHERE query LIKE 'INSERT%' AND current_database = '" + database + "'"
 				for deadline := time.Now().Add(5 * time.Second); count(t, check, running) > 0; time.Sleep(10 * time.Millisecond) {
-					if time.Now().After(deadline) {
-						t.Fatal("the INSERT still runs in the engine")
-					}
+					fatal.When(t, time.Now().After(deadline), "the INSERT still runs in the engine")
 				}
 				expect.Equal(t, "rows stored", uint64(0), count(t, check, "t"))
 			})

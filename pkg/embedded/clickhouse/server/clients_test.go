@@ -38,9 +38,7 @@ func TestDriverOverHTTP(t *testing.T) {
 			rows, err := c.Query(t.Context(), "SELECT a, s, d, n, l FROM t ORDER BY a")
 			fatal.If(t, err)
 			defer rows.Close()
-			if got := rows.ColumnTypes()[2].DatabaseTypeName(); got != "DateTime('Asia/Tokyo')" {
-				t.Errorf("a DateTime is a %s", got)
-			}
+			expect.Equal(t, "a DateTime is a", "DateTime('Asia/Tokyo')", rows.ColumnTypes()[2].DatabaseTypeName())
 			n := 0
 			for rows.Next() {
 				var a int64
@@ -57,9 +55,7 @@ func TestDriverOverHTTP(t *testing.T) {
 			if err := rows.Err(); err != nil || n != 1000 {
 				t.Errorf("%d rows: %v", n, err)
 			}
-			if n := count(t, c, "t WHERE a < 0"); n != 0 {
-				t.Errorf("%d rows", n)
-			}
+			expect.Equal(t, "rows", 0, count(t, c, "t WHERE a < 0"))
 			wantCode(t, c.Exec(t.Context(), "SELECT * FROM nosuch"), 60)
 		})
 	}
@@ -90,9 +86,7 @@ func TestNativeTellsColumnsFirst(t *testing.T) {
 		Body: "SELECT number FROM numbers(100000) SETTINGS max_block_size = 50000", Result: proto.Results{{Name: "number", Data: &numbers}},
 		OnResult: func(_ context.Context, block proto.Block) error { sizes = append(sizes, block.Rows); return nil },
 	})
-	if len(sizes) < 2 || sizes[0] != 0 || sizes[1] == 0 {
-		t.Errorf("blocks are of %v rows, want the first of 0", sizes)
-	}
+	expect.Not(t, len(sizes) < 2 || sizes[0] != 0 || sizes[1] == 0, "blocks are of %v rows, want the first of 0", sizes)
 }
 
 func TestHTTPForms(t *testing.T) {
@@ -108,9 +102,7 @@ func TestHTTPForms(t *testing.T) {
 		got, _ := send(t, r)
 		return got
 	}
-	if got := post([2]string{"query", "SELECT {a:Int32} + 1, getSetting('max_threads')"}, [2]string{"param_a", "41"}, [2]string{"max_threads", "3"}); got != ok("[42, 3]\n") {
-		t.Errorf("%+v", got)
-	}
+	expect.Equal(t, "result", ok("[42, 3]\n"), post([2]string{"query", "SELECT {a:Int32} + 1, getSetting('max_threads')"}, [2]string{"param_a", "41"}, [2]string{"max_threads", "3"}))
 	for parameter, code := range map[string]string{"t_format": "115", "nosuch": "115"} { // of a table that did not come
 		if got, _ := get(t, url.Values{"query": {"SELECT 1"}, parameter: {"Native"}}); got.Exception != code {
 			t.Errorf("%s: %+v, want code %s", parameter, got, code)
@@ -135,9 +127,7 @@ func TestNativeExternalTables(t *testing.T) {
 		}
 	}
 	wantChCode(t, c.Do(t.Context(), ch.Query{Body: "SELECT count() FROM given", Result: proto.Results{{Name: "n", Data: new(proto.ColUInt64)}}}), 60)
-	if n := chCount(t, c, "numbers(3)"); n != 3 {
-		t.Errorf("afterwards there are %d of 3 rows", n)
-	}
+	expect.Equal(t, "afterwards there are of 3 rows", 3, chCount(t, c, "numbers(3)"))
 }
 
 // TestWrongPasswordsAreAnsweredLaterAndLater, and the right one at once.
@@ -210,9 +200,7 @@ func TestHTTPSessionsLast(t *testing.T) {
 	slow := make(chan reply)
 	go func() { slow <- ask("POST", "SELECT sleep(2)") }()
 	eventually(t, "a second request finds it locked", func() bool { return ask("POST", "SELECT 1", "session_check", "1").Exception == "373" })
-	if got := <-slow; got != ok("0\n") {
-		t.Errorf("%+v", got)
-	}
+	expect.Equal(t, "result", ok("0\n"), <-slow)
 }
 
 // TestNativeQueryParameters: values that stand apart from the statement.

@@ -9,6 +9,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -16,9 +17,7 @@ import (
 func insert(t *testing.T, c driver.Conn, table string, rows ...[]any) {
 	t.Helper()
 	batch, err := c.PrepareBatch(t.Context(), "INSERT INTO "+table)
-	if err != nil {
-		t.Fatalf("prepare: %v", err)
-	}
+	fatal.When(t, err != nil, "prepare: %v", err)
 	for _, values := range rows {
 		if err := batch.Append(values...); err != nil {
 			t.Fatalf("append: %v", err)
@@ -77,13 +76,9 @@ func TestDriverMayFlushABatchInBlocks(t *testing.T) {
 			}
 		}
 		fatal.If(t, batch.Send())
-		if told < events {
-			t.Errorf("%d rows: profile events were told %d times, want after each block and the end", rows, told)
-		}
+		expect.Not(t, told < events, "%d rows: profile events were told %d times, want after each block and the end", rows, told)
 	}
-	if n := count(t, c, "t"); n != 3000 {
-		t.Errorf("got %d rows, want 3000", n)
-	}
+	expect.Equal(t, "rows", 3000, count(t, c, "t"))
 }
 
 func withSettings(t *testing.T, settings clickhouse.Settings) context.Context {
@@ -110,16 +105,12 @@ func TestDriverInsertsAsBlocksWhateverItsSettings(t *testing.T) {
 			fatal.If(t, batch.Send())
 			var parts, rows uint64
 			row(t, c, "SELECT count(), sum(rows) FROM system.parts WHERE active AND table = 't' AND database = '"+database+"'", &parts, &rows)
-			if parts != 1 || rows != 10_000 {
-				t.Errorf("got %d parts of %d rows, want one of 10000, at once", parts, rows)
-			}
+			expect.Not(t, parts != 1 || rows != 10_000, "got %d parts of %d rows, want one of 10000, at once", parts, rows)
 		})
 	}
 	run(t, c, "TRUNCATE TABLE t")
 	if err := c.Exec(clickhouse.Context(t.Context(), clickhouse.WithAsync(true)), "INSERT INTO t VALUES (?)", int64(1)); err != nil {
 		t.Errorf("an asynchronous insert: %v", err)
 	}
-	if n := count(t, c, "t"); n != 1 {
-		t.Errorf("an asynchronous insert stored %d rows, want 1", n)
-	}
+	expect.Equal(t, "an asynchronous insert stored rows", 1, count(t, c, "t"))
 }

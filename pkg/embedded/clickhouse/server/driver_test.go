@@ -53,9 +53,7 @@ func count(t *testing.T, c driver.Conn, from string) (n uint64) {
 func wantCode(t *testing.T, err error, code int32) {
 	t.Helper()
 	var exception *clickhouse.Exception
-	if !errors.As(err, &exception) || exception.Code != code {
-		t.Fatalf("got %v, want code %d", err, code)
-	}
+	fatal.When(t, !errors.As(err, &exception) || exception.Code != code, "got %v, want code %d", err, code)
 }
 
 func TestDriverGetsColumnsOfAnEmptyResult(t *testing.T) {
@@ -70,9 +68,7 @@ func TestDriverGetsColumnsOfAnEmptyResult(t *testing.T) {
 		"SELECT a, b FROM empty FORMAT Native",
 	} {
 		rows, err := c.Query(t.Context(), sql)
-		if err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
+		fatal.When(t, err != nil, "%s: %v", sql, err)
 		expect.Equal(t, fmt.Sprintf("%s: columns", sql), []string{"a", "b"}, rows.Columns())
 		if rows.Next() || rows.Err() != nil {
 			t.Errorf("%s: got a row or %v", sql, rows.Err())
@@ -115,9 +111,7 @@ func TestDriverGetsExceptionsWithTheirCodes(t *testing.T) {
 				batch.Append(int64(p), uint8(p))
 			}
 			wantCode(t, batch.Send(), 252)
-			if n := count(t, c, "t"); n != 0 {
-				t.Errorf("a failed INSERT stored %d rows", n)
-			}
+			expect.Equal(t, "a failed INSERT stored rows", 0, count(t, c, "t"))
 		})
 	}
 }
@@ -154,18 +148,14 @@ func TestDriverReadsALargeResultBlockByBlock(t *testing.T) {
 			var text string
 			for rows.Next() {
 				fatal.If(t, rows.Scan(&value, &text))
-				if text != fmt.Sprint(value%1000) {
-					t.Fatalf("row %d: %d comes with %q", read, value, text)
-				}
+				fatal.When(t, text != fmt.Sprint(value%1000), "row %d: %d comes with %q", read, value, text)
 				read++
 				sum += value
 			}
 			if err := rows.Err(); err != nil || read != n || sum != n*(n-1)/2 {
 				t.Errorf("got %d rows of sum %d, %v", read, sum, err)
 			}
-			if progress == 0 || progress > n || profile != n {
-				t.Errorf("progress says %d rows, profile %d, want %d", progress, profile, n)
-			}
+			expect.Not(t, progress == 0 || progress > n || profile != n, "progress says %d rows, profile %d, want %d", progress, profile, n)
 		})
 	}
 }
@@ -196,14 +186,10 @@ func TestDriverCancelsAStatementWithItsContext(t *testing.T) {
 			}
 			running := "system.processes WHERE query LIKE '%1e12%' AND query NOT LIKE '%system.processes%'"
 			for deadline := time.Now().Add(5 * time.Second); count(t, c, running) > 0; {
-				if time.Now().After(deadline) {
-					t.Fatal("the statement still runs in the engine")
-				}
+				fatal.When(t, time.Now().After(deadline), "the statement still runs in the engine")
 				time.Sleep(20 * time.Millisecond)
 			}
 		})
 	}
-	if err := c.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, c.Ping(t.Context()))
 }

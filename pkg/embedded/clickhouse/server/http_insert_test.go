@@ -119,9 +119,7 @@ func TestHTTPClientGoneInMidInsertStoresNothing(t *testing.T) {
 		if running == ok("0\n") {
 			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the INSERT still runs in the engine")
-		}
+		fatal.When(t, time.Now().After(deadline), "the INSERT still runs in the engine")
 	}
 	if got, _ := post(t, in, "SELECT count() FROM t"); got != ok("0\n") {
 		t.Errorf("got %v rows, want none", got)

@@ -15,6 +15,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -57,9 +58,7 @@ func TestHTTPCompressesBothWays(t *testing.T) {
 		unpacked, err := open(strings.NewReader(got.Body))
 		fatal.If(t, err)
 		text, err := io.ReadAll(unpacked)
-		if err != nil || string(text) != strings.Repeat("7\n", 1_000_000) {
-			t.Errorf("%s: %d bytes, %v", encoding, len(text), err)
-		}
+		expect.Not(t, err != nil || string(text) != strings.Repeat("7\n", 1_000_000), "%s: %d bytes, %v", encoding, len(text), err)
 	}
 	framed, _ := post(t, url.Values{"compress": {"1"}}, "SELECT toInt64(number) FROM numbers(1000)")
 	r := url.Values{"decompress": {"1"}, "database": {database}, "query": {"INSERT INTO t FORMAT TSV"}}
@@ -88,13 +87,9 @@ func TestHTTPStreamsLargeResults(t *testing.T) {
 		first := make([]byte, 1)
 		io.ReadFull(answer.Body, first)
 		running, _ := post(t, nil, "SELECT count() FROM system.processes WHERE query LIKE '%5000000%' AND query NOT LIKE '%processes%'")
-		if running != ok("1\n") {
-			t.Errorf("%s: the first byte came when the statement was over", format)
-		}
+		expect.Not(t, running != ok("1\n"), "%s: the first byte came when the statement was over", format)
 		rest, err := io.Copy(io.Discard, answer.Body)
-		if err != nil || rest < 35_000_000 {
-			t.Errorf("%s: %d bytes, %v", format, rest, err)
-		}
+		expect.Not(t, err != nil || rest < 35_000_000, "%s: %d bytes, %v", format, rest, err)
 		answer.Body.Close()
 	}
 }
@@ -134,8 +129,6 @@ func TestHTTPCancelsWithItsClient(t *testing.T) {
 		if running == ok("0\n") {
 			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the statement still runs in the engine")
-		}
+		fatal.When(t, time.Now().After(deadline), "the statement still runs in the engine")
 	}
 }

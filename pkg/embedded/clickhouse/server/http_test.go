@@ -28,9 +28,7 @@ func send(t *testing.T, request *http.Request) (reply, *http.Response) {
 	fatal.If(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatalf("read the answer: %v", err)
-	}
+	fatal.When(t, err != nil, "read the answer: %v", err)
 	return reply{answer.StatusCode, answer.Header.Get("X-ClickHouse-Exception-Code"), string(body)}, answer
 }
 
@@ -93,18 +91,14 @@ func TestHTTPAnswersStatements(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, answer := post(t, c.values, c.body)
 			if c.want.Status != 200 {
-				if !strings.Contains(got.Body, "DB::Exception: ") || !strings.HasPrefix(got.Body, "Code: "+got.Exception+". ") {
-					t.Errorf("error reads %q", got.Body)
-				}
+				expect.Not(t, !strings.Contains(got.Body, "DB::Exception: ") || !strings.HasPrefix(got.Body, "Code: "+got.Exception+". "), "error reads %q", got.Body)
 				got.Body = ""
 				if c.want.Exception == "" {
 					c.want.Exception = got.Exception
 				}
 			}
 			expect.Equal(t, "result", c.want, got)
-			if answer.Header.Get("X-ClickHouse-Query-Id") == "" && answer.StatusCode == 200 {
-				t.Error("no X-ClickHouse-Query-Id")
-			}
+			expect.Not(t, answer.Header.Get("X-ClickHouse-Query-Id") == "" && answer.StatusCode == 200, "no X-ClickHouse-Query-Id")
 		})
 	}
 }
@@ -116,14 +110,10 @@ func TestHTTPGetChangesNothing(t *testing.T) {
 	for _, sql := range []string{"INSERT INTO t VALUES (1)", "INSERT INTO t SELECT 1", "DROP TABLE t", "CREATE TABLE u (a Int8) ENGINE = Memory", "SET max_threads = 1"} {
 		got, _ := get(t, url.Values{"database": {database}, "query": {sql}})
 		if sql == "SET max_threads = 1" {
-			if got.Status != 200 {
-				t.Errorf("%s: %v", sql, got)
-			}
+			expect.Not(t, got.Status != 200, "%s: %v", sql, got)
 			continue
 		}
-		if got.Exception != "164" {
-			t.Errorf("%s: got %v, want code 164 (READONLY)", sql, got)
-		}
+		expect.Not(t, got.Exception != "164", "%s: got %v, want code 164 (READONLY)", sql, got)
 	}
 	if got, _ := get(t, url.Values{"database": {database}, "query": {"SELECT count() FROM t SETTINGS max_threads = 2"}}); got != ok("0\n") {
 		t.Errorf("got %v", got)
@@ -132,9 +122,7 @@ func TestHTTPGetChangesNothing(t *testing.T) {
 
 func TestHTTPHeaders(t *testing.T) {
 	got, answer := get(t, url.Values{"query": {"SELECT number FROM numbers(10) FORMAT JSON"}, "query_id": {"my-id"}})
-	if got.Status != 200 || !json.Valid([]byte(got.Body)) {
-		t.Errorf("got %v", got)
-	}
+	expect.Not(t, got.Status != 200 || !json.Valid([]byte(got.Body)), "got %v", got)
 	headers := map[string]string{}
 	for _, name := range []string{"Content-Type", "X-Clickhouse-Query-Id", "X-Clickhouse-Format", "X-Clickhouse-Timezone"} {
 		headers[name] = answer.Header.Get(name)
@@ -147,9 +135,7 @@ func TestHTTPHeaders(t *testing.T) {
 	}
 	var summary map[string]string
 	fatal.If(t, json.Unmarshal([]byte(answer.Header.Get("X-ClickHouse-Summary")), &summary))
-	if summary["result_rows"] != "10" || summary["read_rows"] != "10" || summary["elapsed_ns"] == "0" {
-		t.Errorf("summary is %v", summary)
-	}
+	expect.Not(t, summary["result_rows"] != "10" || summary["read_rows"] != "10" || summary["elapsed_ns"] == "0", "summary is %v", summary)
 }
 
 func TestHTTPHealth(t *testing.T) {

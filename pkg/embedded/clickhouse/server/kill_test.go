@@ -79,13 +79,9 @@ func storesEachTokenOnce(t *testing.T, rows, attempts, window int, enough uint64
 	inserting.Wait()
 
 	t.Logf("%d blocks of %d rows, each sent %d times at the same time, %d attempts failed", blocks.Load(), rows, attempts, cut.Load())
-	if cut.Load() == 0 {
-		t.Error("no attempt was cut, which shows nothing")
-	}
+	expect.Not(t, cut.Load() == 0, "no attempt was cut, which shows nothing")
 	logs, err := filepath.Glob(filepath.Join(e.Data(), "store", "*", "*", "deduplication_logs", "*"))
-	if err != nil || len(logs) <= 3 && window < 1000 {
-		t.Errorf("no log was continued, which shows too little: %v, %v", logs, err)
-	}
+	expect.Not(t, err != nil || len(logs) <= 3 && window < 1000, "no log was continued, which shows too little: %v, %v", logs, err)
 	all := blocks.Load() * uint64(rows)
 	expect.Equal(t, "table and views", counts{all, all, all}, counted(t, c, "counted"))
 	if window < 1000 {
@@ -149,9 +145,7 @@ func TestStoppedEngineFinishesWhatRuns(t *testing.T) {
 		t.Errorf("the stop took %v", took)
 	}
 	e.Restart()
-	if n := count(t, c, "t"); n != 100 {
-		t.Errorf("got %d rows, want 100", n)
-	}
+	expect.Equal(t, "rows", 100, count(t, c, "t"))
 }
 
 func TestStoppedEngineKillsWhatDoesNotEnd(t *testing.T) {

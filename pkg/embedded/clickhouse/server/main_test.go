@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/fatal"
 )
 
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
@@ -12,8 +13,6 @@ func TestMain(m *testing.M) { clickhousetest.Main(m) }
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
+		fatal.When(t, time.Now().After(deadline), "never: %s", what)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -71,9 +72,7 @@ func TestModeller(t *testing.T) {
 		wantCode(t, c.Exec(t.Context(), "SET max_memory_usage = 0"), 452)
 		wantCode(t, c.Exec(t.Context(), "SELECT groupArray(number) FROM numbers(20000000)"), 241)
 		wantCode(t, c.Exec(t.Context(), "SELECT number FROM numbers(200000)"), 396)
-		if n := count(t, admin, "flow.records"); n != 1000 {
-			t.Errorf("flow.records has %d rows", n)
-		}
+		expect.Equal(t, "flow.records has rows", 1000, count(t, admin, "flow.records"))
 	})
 	t.Run("external tables come by both protocols", func(t *testing.T) {
 		keys := proto.ColInt64{1, 2, 5000}
@@ -116,9 +115,7 @@ func TestModeller(t *testing.T) {
 				if want.Status != 200 {
 					got.Body = ""
 				}
-				if got != want {
-					t.Errorf("%q: %+v, want %+v", user, got, want)
-				}
+				expect.Not(t, got != want, "%q: %+v, want %+v", user, got, want)
 			}
 		}
 	})

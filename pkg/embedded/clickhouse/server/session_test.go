@@ -56,9 +56,7 @@ func TestSessionAfterAReadonlyStatement(t *testing.T) {
 	readonly := []ch.Setting{{Key: "readonly", Value: "1", Important: true}}
 	for range 3 {
 		wantChCode(t, c.Do(t.Context(), ch.Query{Body: "INSERT INTO t SELECT 1", Settings: readonly}), 164)
-		if n := text(t, c, "SELECT count() FROM t WHERE a < 0", "readonly=1", "max_threads=2"); n != "0" {
-			t.Errorf("got %s", n)
-		}
+		expect.Equal(t, "result", "0", text(t, c, "SELECT count() FROM t WHERE a < 0", "readonly=1", "max_threads=2"))
 		do(t, c, ch.Query{Body: "INSERT INTO t SELECT 1"})
 	}
 	got := []string{text(t, c, "SELECT count() FROM t"), text(t, c, "currentDatabase()"), text(t, c, "getSetting('max_block_size')")}

@@ -7,6 +7,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 )
 
 func TestStatementIsTakenApart(t *testing.T) {
@@ -73,12 +74,8 @@ func FuzzParseStatement(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		s := server.ParseStatement(text)
-		if !strings.HasPrefix(text, s.Text) {
-			t.Fatalf("text %q is not the beginning of %q", s.Text, text)
-		}
-		if s.Verb != strings.ToUpper(s.Verb) || s.Verb != "" && !strings.Contains(strings.ToUpper(text), s.Verb) {
-			t.Fatalf("verb %q is not in %q", s.Verb, text)
-		}
+		fatal.When(t, !strings.HasPrefix(text, s.Text), "text %q is not the beginning of %q", s.Text, text)
+		fatal.When(t, s.Verb != strings.ToUpper(s.Verb) || s.Verb != "" && !strings.Contains(strings.ToUpper(text), s.Verb), "verb %q is not in %q", s.Verb, text)
 		if i := s.Insert; i != nil {
 			if s.Verb != "INSERT" || i.Target == "" || !strings.Contains(i.Head, i.Target) || !strings.Contains(i.Head, i.Columns) {
 				t.Fatalf("%q: head %q does not hold target %q and columns %q", text, i.Head, i.Target, i.Columns)

@@ -29,9 +29,7 @@ func TestAnInsertKilledBeforeItsPartIsInPlace(t *testing.T) {
 			row(t, c, "SELECT data_paths[1] FROM system.tables WHERE database = 'kills' AND name = '"+table+"'", &path)
 			e.Kill()
 			last, err := filepath.Glob(filepath.Join(path, "*_[0-9]_[0-9]_[01]")) // one insert each
-			if err != nil || len(last) < 2 {
-				t.Fatalf("parts of %s: %v, %v", table, last, err)
-			}
+			fatal.When(t, err != nil || len(last) < 2, "parts of %s: %v, %v", table, last, err)
 			part := last[len(last)-1]
 			fatal.If(t, os.RemoveAll(part))
 			e.Restart()

@@ -15,6 +15,7 @@ import (
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -124,9 +125,7 @@ func TestUsers(t *testing.T) {
 				t.Errorf("POST %s: %+v", sql, got)
 			}
 		}
-		if n := count(t, c, "t"); n != 10000 {
-			t.Errorf("%d rows", n)
-		}
+		expect.Equal(t, "rows", 10000, count(t, c, "t"))
 	})
 	t.Run("the analyst has limits", func(t *testing.T) {
 		c := as(t, e, "")
@@ -172,9 +171,7 @@ func TestUsers(t *testing.T) {
 		}
 	})
 	t.Run("a view inserts with the rights of who made it", func(t *testing.T) {
-		if n := count(t, as(t, e, ""), "d.n"); n != 1 {
-			t.Errorf("%d rows", n)
-		}
+		expect.Equal(t, "rows", 1, count(t, as(t, e, ""), "d.n"))
 	})
 	t.Run("passwords are asked for", func(t *testing.T) {
 		for _, c := range []struct{ name, password string }{{"admin", ""}, {"admin", "pass-of-clickhouse-ingester"}, {"ingester", "x"}, {"analyst", "x"}, {"default", "x"}, {"root", ""}} {
@@ -205,9 +202,7 @@ func TestSecretsThatAreWrongAreSaid(t *testing.T) {
 	fatal.If(t, os.WriteFile(filepath.Join(folder, server.AnalystSecret), nil, 0o600))
 	for _, secrets := range []string{folder, filepath.Join(folder, "nowhere")} {
 		err := server.Serve(t.Context(), server.Config{Library: os.Args[0], Data: t.TempDir(), Secrets: secrets}, nil, nil)
-		if err == nil || !strings.Contains(err.Error(), "the password of the ClickHouse user") {
-			t.Errorf("%s: %v", secrets, err)
-		}
+		expect.Not(t, err == nil || !strings.Contains(err.Error(), "the password of the ClickHouse user"), "%s: %v", secrets, err)
 	}
 }
 
@@ -239,9 +234,7 @@ func TestSomeSlotsAreTheIngestersAndTheConsoles(t *testing.T) {
 		t.Errorf("they waited for analysts: %v", took)
 	}
 	for range cap(busy) {
-		if err := <-busy; err != nil {
-			t.Error(err)
-		}
+		expect.NoError(t, <-busy)
 	}
 }
 
@@ -263,9 +256,7 @@ func TestAnalystsTogetherHaveABound(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if refused == 0 {
-		t.Error("six large statements of analysts had all the memory they asked for")
-	}
+	expect.Not(t, refused == 0, "six large statements of analysts had all the memory they asked for")
 	for _, name := range []string{"ingester", "console"} {
 		run(t, as(t, e, name), large)
 	}

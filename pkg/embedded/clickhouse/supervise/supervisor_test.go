@@ -27,6 +27,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/embedded/clickhouse/server"
 	"sluice/pkg/embedded/clickhouse/supervise"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -80,9 +81,7 @@ func (o *output) pids(t *testing.T) (pids []int) {
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
+		fatal.When(t, time.Now().After(deadline), "never: %s", what)
 	}
 }
 
@@ -173,18 +172,12 @@ sluice_clickhouse_engine_restarts_total 3
 # TYPE sluice_clickhouse_engine_up gauge
 sluice_clickhouse_engine_up 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
-		t.Error(err)
-	}
+	expect.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(want)))
 	stop()
 	for _, pid := range out.pids(t) {
-		if !gone(pid) {
-			t.Errorf("process %d lives on", pid)
-		}
+		expect.Not(t, !gone(pid), "process %d lives on", pid)
 	}
-	if !strings.Contains(out.String(), "engine is closed") {
-		t.Errorf("the engine was not closed, or its log did not come through:\n%s", out)
-	}
+	expect.Not(t, !strings.Contains(out.String(), "engine is closed"), "the engine was not closed, or its log did not come through:\n%s", out)
 	if err := s.Ready(t.Context()); err == nil {
 		t.Error("ready after the end")
 	}
@@ -256,15 +249,11 @@ func TestSupervisorKillsAnEngineThatHangs(t *testing.T) {
 		return testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf("# HELP %[1]s 1 while the embedded ClickHouse engine answers; 0 while it starts, is dead, or has not answered for 4 s.\n# TYPE %[1]s gauge\n%[1]s %[2]d\n",
 			"sluice_clickhouse_engine_up", want)), "sluice_clickhouse_engine_up") == nil
 	}
-	if !up(1) {
-		t.Error("an engine that answers is not up")
-	}
+	expect.Not(t, !up(1), "an engine that answers is not up")
 	hung := out.pids(t)[0]
 	fatal.If(t, syscall.Kill(hung, syscall.SIGSTOP))
 	eventually(t, "it is not up", func() bool { return up(0) })
-	if gone(hung) || !strings.Contains(out.String(), "the engine does not answer; records wait in the stream") {
-		t.Errorf("silent, and killed at once or not logged:\n%s", out)
-	}
+	expect.Not(t, gone(hung) || !strings.Contains(out.String(), "the engine does not answer; records wait in the stream"), "silent, and killed at once or not logged:\n%s", out)
 	eventually(t, "it is killed", func() bool { return gone(hung) })
 	ready()
 	stop()
