@@ -8,44 +8,9 @@ import (
 
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/expect"
-	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
-
-// TestAClusterLosesItsLeader: three replicas, clients that repeat until they
-// hear an answer, and the leader of the lane stopped under them.
-func TestAClusterLosesItsLeader(t *testing.T) {
-	t.Parallel()
-	cluster := natstest.StartCluster(t, 3)
-	w := openAt(t, cluster.URL, stream.Config{Replicas: 3, MaxBytes: 2 << 30}) // never full, however fast the machine and slow the elections
-	p := w.publisher()
-	positions := stream.NewLaneStates(w.Stream)
-	pos := flow.LaneState{Owner: "test"}
-
-	stop := traffic(t, p, 8)
-	for range 2 {
-		time.Sleep(time.Second)
-		leader := cluster.Leader("FLOW_0")
-		fatal.When(t, leader < 0, "the lane has no leader")
-		cluster.Stop(leader)
-		time.Sleep(time.Second)
-		cluster.Start(leader)
-		// The position moves through it all.
-		pos.Done++
-		for {
-			next, err := positions.CompareAndSwap(t.Context(), 0, pos)
-			if err == nil {
-				pos = next
-				break
-			}
-			fatal.When(t, !errors.Is(err, flow.ErrUnavailable), "swap: %v", err)
-		}
-	}
-	time.Sleep(time.Second)
-	w.holds(stop())
-	expect.Not(t, pos.Revision == 0 || pos.Done != 2, "the position is at %+v", pos)
-}
 
 // TestALeaderMayHaveToCatchUp: of several servers a new leader may answer before
 // it has written what they agreed on. That is no lane of an earlier time yet.

@@ -275,21 +275,6 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 	}
 }
 
-// TestRestartsInTheMiddleOfTraffic: clients that repeat until they hear an
-// answer, while the server restarts under them.
-func TestRestartsInTheMiddleOfTraffic(t *testing.T) {
-	t.Parallel()
-	w := open(t, stream.Config{})
-	p := w.publisher()
-	stop := traffic(t, p, 16)
-	for range 4 {
-		time.Sleep(300 * time.Millisecond)
-		w.server.Restart()
-	}
-	time.Sleep(300 * time.Millisecond)
-	w.holds(stop())
-}
-
 func TestADeniedPublishIsUnavailable(t *testing.T) {
 	w := open(t, stream.Config{})
 	fatal.If(t, w.nc.Flush())

@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
@@ -51,91 +49,6 @@ func (w *world) stored(ctx context.Context, lane stream.Lane) {
 	if pos, err := positions.Read(ctx, lane.Number); err == nil && pos.Done < lane.Last {
 		pos.Owner, pos.StreamID, pos.Done = "test", lane.StreamID(), lane.Last
 		_, _ = positions.CompareAndSwap(ctx, lane.Number, pos) // the next try will do
-	}
-}
-
-// TestASourceIsSpreadUnderLoad: two processes send its records, one by one and
-// again until they are taken.
-func TestASourceIsSpreadUnderLoad(t *testing.T) {
-	t.Parallel()
-	w := open(t, spreadable())
-	w.storing()
-	publishers := []*stream.Publisher{w.publisher(), openOn(t, w.server, spreadable()).publisher()}
-	fatal.If(t, sendOne(publishers[0], "cluster-a", "first-p1", 1)) // the source is known before lanes are added
-	var held, sent atomic.Int64
-	sent.Add(1)
-	var clients sync.WaitGroup
-	defer clients.Wait()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	for client := range 4 {
-		clients.Go(func() {
-			p := publishers[client%2]
-			for n := 0; ctx.Err() == nil; n++ {
-				for partition := 1; partition <= 3; partition++ {
-					id := fmt.Sprintf("c%d-%d-p%d", client, n, partition)
-					for {
-						err := sendOne(p, "cluster-a", id, partition)
-						if err == nil {
-							sent.Add(1)
-							break
-						}
-						if !errors.Is(err, flow.ErrHeld) && !errors.Is(err, flow.ErrUnavailable) { // a busy machine answers late
-							t.Errorf("%s: %v", id, err)
-							return
-						}
-						held.Add(1)
-						time.Sleep(20 * time.Millisecond)
-					}
-				}
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
-	w.addLane()
-	w.addLane()
-	w.sources()
-	met := w.Sources()[0].Revision
-	var said []string
-	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
-	fatal.If(t, w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1, 2}, Say: say}))
-	before := sent.Load()
-	for sent.Load() < before+500 && !t.Failed() {
-		time.Sleep(10 * time.Millisecond)
-	}
-	stop()
-	clients.Wait()
-	if held.Load() == 0 || len(said) < 3 {
-		t.Errorf("%d tries were refused, and %q said: the test shows nothing", held.Load(), said)
-	}
-	stored, markers := map[string]int{}, 0
-	for number, lane := range [][]flow.Message{w.once(0), w.once(1), w.once(2)} {
-		after := 0
-		for _, m := range lane {
-			if m.Topic == stream.MoveTopic(number) {
-				if markers++; number != 0 || m.Source != "cluster-a" || m.Revision != met+1 {
-					t.Errorf("lane %d has a move marker of %s, revision %d", number, m.Source, m.Revision)
-				}
-				continue
-			}
-			stored[m.ID]++
-			want, revision := fmt.Sprintf("-p%d", cmp.Or(number, 3)), met+2
-			if number == 0 && markers == 0 {
-				want, revision = "-p", met // all of them, by the list with which the source was met
-			} else {
-				after++
-			}
-			if !strings.Contains(m.ID, want) || m.Revision != revision {
-				t.Errorf("%s, routed by revision %d, is in lane %d", m.ID, m.Revision, number)
-			}
-		}
-		expect.Not(t, after < 50, "lane %d took %d records after the move: the test shows nothing", number, after)
-	}
-	for id, n := range stored {
-		expect.Not(t, n > 1, "%s is stored %d times", id, n)
-	}
-	if got := int64(len(stored)); got != sent.Load() || markers != 1 {
-		t.Errorf("%d records are stored, %d were acknowledged, with %d move markers", got, sent.Load(), markers)
 	}
 }
 
@@ -301,77 +214,4 @@ func TestTwoMoveASourceAtOnce(t *testing.T) {
 		t.Errorf("it has lanes %v, and the one who says so gave it %d", got, done.Load())
 	}
 	expect.NoError(t, sendOne(w.publisher(), "cluster-a", "afterwards", 1))
-}
-
-// TestASpreadOutlivesTheServers: each of three servers stops and comes back
-// while a source is moved.
-func TestASpreadOutlivesTheServers(t *testing.T) {
-	t.Parallel()
-	cluster := natstest.StartCluster(t, 3)
-	cfg := spreadable()
-	cfg.Replicas = 3
-	w := openAt(t, cluster.URL, cfg)
-	w.met()
-	restarts := make(chan struct{})
-	go func() {
-		defer close(restarts)
-		for i := range 3 {
-			cluster.Stop(i)
-			time.Sleep(300 * time.Millisecond)
-			cluster.Start(i)
-			time.Sleep(time.Second)
-		}
-	}()
-	var err error
-	for try := range 5 { // an attempt may fail; the next one begins anew
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		stored := func(string, ...any) {
-			if err := w.Refresh(ctx); err == nil {
-				w.stored(ctx, w.Lanes()[0])
-			}
-		}
-		err = w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: stored})
-		cancel()
-		if err == nil {
-			break
-		}
-		t.Logf("try %d: %v", try, err)
-	}
-	<-restarts
-	fatal.If(t, err)
-	expect.Equal(t, "sources", map[string][]int{"cluster-a": {0, 1}}, w.sources())
-}
-
-// TestASpreadOutlivesNATS: the server goes away again and again while a source
-// is moved, also in the middle of questions, and the move goes on.
-func TestASpreadOutlivesNATS(t *testing.T) {
-	t.Parallel()
-	w := open(t, spreadable())
-	fatal.If(t, sendOne(w.publisher(), "cluster-a", "one", 1))
-	w.addLane()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	moved := make(chan error, 1)
-	go func() { moved <- w.Spread(ctx, stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}}) }()
-	for range 4 {
-		time.Sleep(700 * time.Millisecond)
-		w.server.Stop()
-		time.Sleep(300 * time.Millisecond)
-		w.server.Restart()
-	}
-	w.storing()
-	select {
-	case err := <-moved:
-		fatal.If(t, err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("the source is not moved half a minute after NATS is back")
-	}
-	p := w.publisher()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := sendOne(p, "cluster-a", "two", 1)
-		if err == nil {
-			return
-		}
-		fatal.When(t, !errors.Is(err, flow.ErrHeld) || time.Now().After(deadline), "a record of the source is not taken: %v", err)
-	}
 }

@@ -2,10 +2,8 @@ package stream_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
-	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
@@ -110,63 +107,6 @@ func submission(id string, sizes ...int) *flow.Submission {
 
 // chunksOf are the chunks of a submission that is cut already.
 func chunksOf(sub *flow.Submission) flow.Chunks { return sub.Records.(flow.Chunks) }
-
-// traffic begins clients that repeat each submission until they hear an answer. stop
-// ends them, and tells what was acknowledged: how many messages each id has.
-func traffic(t *testing.T, p *stream.Publisher, clients int) (stop func() map[string]int) {
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	var mu sync.Mutex
-	acked := map[string]int{}
-	var wg sync.WaitGroup
-	for client := range clients {
-		wg.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				id := fmt.Sprintf("c%d-%d", client, n)
-				sizes := [][]int{{200}, {50 << 10}, {100, 100, 100}}[n%3]
-				for {
-					_, err := p.Publish(context.Background(), submission(id, sizes...))
-					if err == nil {
-						break
-					}
-					if !errors.Is(err, flow.ErrUnavailable) {
-						t.Errorf("publish %s: %v", id, err)
-						return
-					}
-				}
-				mu.Lock()
-				acked[id] = len(sizes)
-				mu.Unlock()
-			}
-		})
-	}
-	return func() map[string]int {
-		cancel()
-		wg.Wait()
-		return acked
-	}
-}
-
-// holds fails unless lane 0 has every message that was acknowledged, and no other.
-func (w *world) holds(acked map[string]int) {
-	w.t.Helper()
-	stored := map[string]bool{}
-	for _, m := range w.all(0) {
-		stored[chunkOf(m)] = true
-	}
-	messages := 0
-	for id, parts := range acked {
-		for i := range parts {
-			messages++
-			if part := chunkOf(flow.Message{ID: id, From: i}); !stored[part] {
-				w.t.Errorf("%s was acknowledged and is not there", part)
-			}
-		}
-	}
-	expect.Not(w.t, messages < 100, "only %d messages were acknowledged: the test shows nothing", messages)
-	expect.Not(w.t, len(stored) != messages, "%d messages were acknowledged, %d are stored", messages, len(stored))
-	w.t.Logf("%d submissions of %d messages", len(acked), messages)
-}
 
 // entries reads everything a lane has now, without the time at which the stream
 // took it.
