@@ -79,7 +79,7 @@ func TestFingerprints(t *testing.T) {
 		fatal.If(t, err)
 		return string(replaced)
 	}
-	expect.Equal(t, "the same key has two fingerprints: and", fingerprint('k', "one"), fingerprint('k', "one"))
+	expect.Equal(t, "fingerprints of the same key", fingerprint('k', "one"), fingerprint('k', "one"))
 	if a, b := fingerprint('k', "one"), fingerprint('k', "two"); a == b || a[:30] != b[:30] {
 		t.Errorf("two keys under one: %s and %s", a, b)
 	}

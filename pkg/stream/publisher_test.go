@@ -205,7 +205,7 @@ func TestAFullLaneSaysWhenToComeBack(t *testing.T) {
 	var retry *flow.RetryError
 	fatal.When(t, !errors.Is(err, flow.ErrFull) || !errors.As(err, &retry), "got %v, want %v with a RetryError", err, flow.ErrFull)
 	expect.Not(t, retry.After < time.Second || retry.After > time.Minute, "retry after %v, want between a second and a minute", retry.After)
-	expect.Equal(t, "the lane holds messages, were acknowledged", stored, len(w.all(0)))
+	expect.Equal(t, "messages of the lane", stored, len(w.all(0)))
 	// A repeat of what is stored is acknowledged although there is no room.
 	if got, err := p.Publish(t.Context(), submission("id-0", 16<<10)); err != nil || !got.Replayed {
 		t.Errorf("repeat on a full lane: got %+v, %v", got, err)

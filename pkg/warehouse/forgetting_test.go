@@ -83,7 +83,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 			expect.Not(t, !strings.HasPrefix(n, "0\t"), "%s rows of %s name %s", n, table, k)
 		}
 	}
-	expect.Equal(t, "elements of others were and", before, others())
+	expect.Equal(t, "elements of others", before, others())
 	expect.Equal(t, "rows with those that went, before", rows, query(t, db, fmt.Sprintf("SELECT count() + %d FROM {db}.records", lanes[0].Records)))
 	left, err := db.RowsOf(t.Context(), "r1", s)
 	for fold, n := range left {
