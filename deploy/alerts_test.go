@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -28,9 +29,7 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 	fatal.If(t, err)
 	pages = slices.DeleteFunc(pages, func(page string) bool { return filepath.Base(page) == "README.md" })
 	all := alerts(t)
-	if len(pages) != len(all) {
-		t.Errorf("there are %d alerts and %d pages", len(all), len(pages))
-	}
+	expect.Not(t, len(pages) != len(all), "there are %d alerts and %d pages", len(all), len(pages))
 	for _, rule := range all {
 		page := "docs/runbooks/" + rule.Alert + ".md"
 		if got := rule.Annotations["runbook_url"]; got != page {
@@ -42,17 +41,11 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 			t.Errorf("%s has the headings %q, want %q", page, got, want)
 		}
 		_, over, _ := strings.Cut(text, "## Resolved when")
-		if !strings.Contains(over, "```promql") {
-			t.Errorf("%s does not say what Prometheus answers when it is over", page)
-		}
-		if !strings.Contains(index, "]("+rule.Alert+".md)") {
-			t.Errorf("docs/runbooks/README.md does not list %s", rule.Alert)
-		}
+		expect.Not(t, !strings.Contains(over, "```promql"), "%s does not say what Prometheus answers when it is over", page)
+		expect.Not(t, !strings.Contains(index, "]("+rule.Alert+".md)"), "docs/runbooks/README.md does not list %s", rule.Alert)
 		for _, expr := range blocksOf(text, "promql") {
 			for _, name := range metricsOf(expr) {
-				if !known(name) {
-					t.Errorf("%s asks for %s, which nothing has", page, name)
-				}
+				expect.Not(t, !known(name), "%s asks for %s, which nothing has", page, name)
 			}
 		}
 	}
@@ -67,18 +60,14 @@ func TestCommandsOfRunbooksExist(t *testing.T) {
 	helpOf := func(command string) string {
 		if _, ok := help[command]; !ok {
 			out, err := exec.Command(program, append(strings.Fields(command), "--help")...).CombinedOutput()
-			if err != nil || !strings.Contains(string(out), "Usage: sluice "+command) {
-				t.Errorf("sluice %s --help: %v\n%s", command, err, out)
-			}
+			expect.Not(t, err != nil || !strings.Contains(string(out), "Usage: sluice "+command), "sluice %s --help: %v\n%s", command, err, out)
 			help[command] = string(out)
 		}
 		return help[command]
 	}
 	helpOf("up") // what stands alone is an option of it, or of a command of the page
 	pages, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
-	if err != nil || len(pages) < 20 {
-		t.Fatalf("%d pages, %v", len(pages), err)
-	}
+	fatal.When(t, err != nil || len(pages) < 20, "%d pages, %v", len(pages), err)
 	for _, page := range pages {
 		text := string(read(t, page))
 		for _, said := range append(commandsIn(text), blocksOf(text, "sh")...) {
@@ -88,9 +77,7 @@ func TestCommandsOfRunbooksExist(t *testing.T) {
 			}
 			there := helpOf(command)
 			for _, option := range options {
-				if !strings.Contains(there, option) {
-					t.Errorf("%s: sluice %s has no %s", page, command, option)
-				}
+				expect.Not(t, !strings.Contains(there, option), "%s: sluice %s has no %s", page, command, option)
 			}
 		}
 		for _, said := range inline.FindAllStringSubmatch(strings.ReplaceAll(text, "\n", " "), -1) {
@@ -161,7 +148,5 @@ func TestEachAlertHasItsUnitTest(t *testing.T) {
 			t.Errorf("the test of %s asks %d questions, want 3: not yet, now, and no more (not if it fired to the end of the recording)", test.Name, n)
 		}
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("tested are %q\nwant the alerts in their order %q", got, want)
-	}
+	expect.Not(t, !slices.Equal(got, want), "tested are %q\nwant the alerts in their order %q", got, want)
 }

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 )
 
 // TestTheClusterToTryFitsTogether: every server of remote_servers is a service that
@@ -36,14 +39,10 @@ func TestTheClusterToTryFitsTogether(t *testing.T) {
 		Shards  []shard  `xml:"remote_servers>main>shard"`
 	}
 	readXML(t, filepath.Join(folder, "cluster.xml"), &cluster)
-	if len(cluster.Shards) != 2 {
-		t.Fatalf("%d shards, want 2", len(cluster.Shards))
-	}
+	fatal.When(t, len(cluster.Shards) != 2, "%d shards, want 2", len(cluster.Shards))
 	var servers []string
 	for i, s := range cluster.Shards {
-		if s.Internal != "true" || s.Weight != "" || len(s.Replicas) != 2 {
-			t.Errorf("shard %d: %+v: want two replicas that replicate by themselves, without a weight", i+1, s)
-		}
+		expect.Not(t, s.Internal != "true" || s.Weight != "" || len(s.Replicas) != 2, "shard %d: %+v: want two replicas that replicate by themselves, without a weight", i+1, s)
 		for _, r := range s.Replicas {
 			servers = append(servers, r.Host)
 			service, is := c.Services[r.Host]
@@ -71,13 +70,9 @@ func TestTheClusterToTryFitsTogether(t *testing.T) {
 		}
 	}
 	for name, service := range c.Services {
-		if !slices.Contains(servers, name) && !slices.Contains(cluster.Keepers, name) {
-			t.Errorf("%s is in no shard and no Keeper", name)
-		}
+		expect.Not(t, !slices.Contains(servers, name) && !slices.Contains(cluster.Keepers, name), "%s is in no shard and no Keeper", name)
 		for _, port := range service.Ports {
-			if !strings.HasPrefix(port, "127.0.0.1:") {
-				t.Errorf("%s listens on %s: on loopback only, there are no passwords", name, port)
-			}
+			expect.Not(t, !strings.HasPrefix(port, "127.0.0.1:"), "%s listens on %s: on loopback only, there are no passwords", name, port)
 		}
 	}
 	for _, file := range []string{"keeper.xml", "profile.xml"} {
@@ -92,7 +87,5 @@ func readXML(t *testing.T, file string, v any) {
 	if err == nil {
 		err = xml.Unmarshal(text, v)
 	}
-	if err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
+	fatal.When(t, err != nil, "%s: %v", file, err)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -31,13 +32,9 @@ func TestClickHouseKnowsItsSettings(t *testing.T) {
 		}
 		name, _, _ := strings.Cut(setting, "/")
 		found++
-		if !slices.Contains(known, name) {
-			t.Errorf("%s: ClickHouse has no such setting", path)
-		}
+		expect.Not(t, !slices.Contains(known, name), "%s: ClickHouse has no such setting", path)
 	}
-	if found < 10 {
-		t.Errorf("%d settings were found in the profiles", found)
-	}
+	expect.Not(t, found < 10, "%d settings were found in the profiles", found)
 	server := strings.Fields(clickhousetest.Exec(t, engine, "SELECT name FROM system.server_settings FORMAT TSV"))
 	if name := "max_server_memory_usage_to_ram_ratio"; !slices.Contains(paths(t, "clickhouse/config.d/sluice.xml"), "clickhouse/"+name) || !slices.Contains(server, name) {
 		t.Errorf("%s is not set, or not known", name)
@@ -77,9 +74,7 @@ func TestClickHouseUsersHaveAPasswordAndLimitedRights(t *testing.T) {
 			}
 		}
 	}
-	if !users["flow_writer"] || !users["flow_analyst"] || !users["flow_modeller"] || !users["flow_console"] {
-		t.Errorf("there are users %v", users)
-	}
+	expect.Not(t, !users["flow_writer"] || !users["flow_analyst"] || !users["flow_modeller"] || !users["flow_console"], "there are users %v", users)
 	if url := compose(t).Services["ingester"].Environment["SLUICE_CLICKHOUSE"]; !strings.HasPrefix(url, "clickhouse://flow_writer:") {
 		t.Errorf("the ingester writes as %s", url)
 	}
@@ -95,9 +90,7 @@ func paths(t *testing.T, name string) []string {
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		fatal.When(t, err != nil, "%s: %v", name, err)
 		switch element := token.(type) {
 		case xml.StartElement:
 			at = append(at, element.Name.Local)

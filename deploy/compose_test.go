@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/programtest"
 )
@@ -66,14 +67,10 @@ func TestComposePublishesOnLoopbackOnly(t *testing.T) {
 	for name, s := range compose(t).Services {
 		for _, port := range s.Ports {
 			published++
-			if !strings.HasPrefix(port, "127.0.0.1:") {
-				t.Errorf("%s publishes %s beyond this machine", name, port)
-			}
+			expect.Not(t, !strings.HasPrefix(port, "127.0.0.1:"), "%s publishes %s beyond this machine", name, port)
 		}
 	}
-	if published == 0 {
-		t.Error("nothing is published")
-	}
+	expect.Not(t, published == 0, "nothing is published")
 }
 
 // byTag are the services whose image is named by its tag, because its digest is
@@ -96,9 +93,7 @@ func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
 		if digest := regexp.MustCompile(`:[^@]+@sha256:[0-9a-f]{64}$`); !built && !byTag[name] && !digest.MatchString(s.Image) {
 			t.Errorf("%s runs %s, which is not pinned by its digest", name, s.Image)
 		}
-		if built && !s.ReadOnly {
-			t.Errorf("%s can write its own image", name)
-		}
+		expect.Not(t, built && !s.ReadOnly, "%s can write its own image", name)
 		for on, how := range s.DependsOn {
 			if _, ok := c.Services[on]; !ok || how["condition"] == "" {
 				t.Errorf("%s depends on %s by %v", name, on, how)
@@ -166,9 +161,7 @@ func checkVolume(t *testing.T, c composeFile, service, volume string) {
 	if _, err := os.Stat(filepath.Join("..", source)); err != nil {
 		t.Errorf("%s mounts what is not there: %v", service, err)
 	}
-	if !strings.HasSuffix(rest, ":ro") {
-		t.Errorf("%s may write %s of the repository", service, source)
-	}
+	expect.Not(t, !strings.HasSuffix(rest, ":ro"), "%s may write %s of the repository", service, source)
 }
 
 func TestComposeHoldsNoSecret(t *testing.T) {
@@ -176,9 +169,7 @@ func TestComposeHoldsNoSecret(t *testing.T) {
 	for name, s := range compose(t).Services {
 		for variable, value := range s.Environment {
 			given := strings.HasPrefix(value, "${") || strings.HasPrefix(value, "/")
-			if secret.MatchString(variable) && !given {
-				t.Errorf("%s: %s is written down", name, variable)
-			}
+			expect.Not(t, secret.MatchString(variable) && !given, "%s: %s is written down", name, variable)
 			if _, login, ok := strings.Cut(value, "://"); ok && strings.Contains(login, "@") && !strings.Contains(login, ":${") {
 				t.Errorf("%s: the password in %s is written down", name, variable)
 			}
@@ -230,16 +221,12 @@ func TestStaticImagesHoldStaticPrograms(t *testing.T) {
 			continue
 		}
 		out, err := exec.Command("go", "list", "-deps", "sluice/cmd/"+name).Output()
-		if err != nil {
-			t.Fatalf("list what %s is made of: %v", name, err)
-		}
+		fatal.When(t, err != nil, "list what %s is made of: %v", name, err)
 		loads := strings.Contains(string(out), "github.com/ebitengine/purego\n")
 		if static := strings.Contains(stage.base, "/static-"); static == loads {
 			t.Errorf("%s is built on %s, and loads libraries: %t", name, stage.base, loads)
 		}
-		if !strings.HasSuffix(stage.base, ":nonroot") {
-			t.Errorf("%s runs as root: %s", name, stage.base)
-		}
+		expect.Not(t, !strings.HasSuffix(stage.base, ":nonroot"), "%s runs as root: %s", name, stage.base)
 	}
 }
 

@@ -29,9 +29,7 @@ func confined(t *testing.T, s service, program string, arguments ...string) *exe
 		t.Fatalf("the service runs as user %q, want a number", s.User)
 	}
 	gid, err := strconv.ParseUint(group, 10, 32)
-	if err != nil {
-		t.Fatalf("the service runs as group %q, want a number", group)
-	}
+	fatal.When(t, err != nil, "the service runs as group %q, want a number", group)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sluice/pkg/embedded/clickhouse/library"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -34,13 +35,9 @@ func TestTheEngineIsLockedByItsHash(t *testing.T) {
 		if err != nil || len(hash) != sha512.Size || engine.Version != library.Version || engine.HasInstallScript {
 			t.Errorf("%s: version %q with hash %q, want %s with a SHA-512 and no script", file, engine.Version, engine.Integrity, library.Version)
 		}
-		if engine.Resolved != "" {
-			t.Errorf("%s names a registry: %s", file, engine.Resolved)
-		}
+		expect.Not(t, engine.Resolved != "", "%s names a registry: %s", file, engine.Resolved)
 	}
-	if len(locks) == 0 {
-		t.Error("no platform is locked")
-	}
+	expect.Not(t, len(locks) == 0, "no platform is locked")
 	if made := regexp.MustCompile(`(?m)^ENGINE_VERSION\s*:= (.*)$`).FindSubmatch(read(t, "../Makefile")); made == nil || string(made[1]) != library.Version {
 		t.Errorf("the Makefile fetches version %s, the programs are made for %s", made, library.Version)
 	}

@@ -14,6 +14,7 @@ import (
 
 	embedded "sluice/pkg/embedded/nats"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/stream"
 )
@@ -50,9 +51,7 @@ func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	opts, err := server.ProcessConfigFile("nats.conf")
 	fatal.If(t, err)
 	keepsWhatItAcknowledges(t, opts)
-	if opts.StoreDir != "" {
-		t.Errorf("the folder %s is named here and by the one who starts the server", opts.StoreDir)
-	}
+	expect.Not(t, opts.StoreDir != "", "the folder %s is named here and by the one who starts the server", opts.StoreDir)
 }
 
 // keepsWhatItAcknowledges holds a configuration against what Sluice counts on, and
@@ -113,9 +112,7 @@ func TestNATSOfAClusterAsksForCertificates(t *testing.T) {
 			t.Errorf("%s are not asked for certificates: %+v", what, c)
 		}
 	}
-	if opts.TLSConfig.ClientCAs.Equal(opts.Cluster.TLSConfig.ClientCAs) {
-		t.Error("the CA of clients signs certificates of servers too")
-	}
+	expect.Not(t, opts.TLSConfig.ClientCAs.Equal(opts.Cluster.TLSConfig.ClientCAs), "the CA of clients signs certificates of servers too")
 	if !opts.Cluster.NoAdvertise || len(opts.Routes) != 3 || opts.Cluster.Host != "0.0.0.0" || opts.Cluster.Port != 6222 || opts.Cluster.Name == "" {
 		t.Errorf("the cluster is %+v with routes %v", opts.Cluster, opts.Routes)
 	}

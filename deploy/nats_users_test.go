@@ -12,6 +12,7 @@ import (
 
 	"sluice/pkg/dial"
 	embedded "sluice/pkg/embedded/nats"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -23,9 +24,7 @@ func connectAs(t *testing.T, srv *embedded.Server, name string) (nc *nats.Conn, 
 	options := append(c.Options(slog.New(slog.DiscardHandler), dial.NewMetrics(prometheus.NewRegistry())),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 	nc, err := nats.Connect(c.URL, options...)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	fatal.When(t, err != nil, "%s: %v", name, err)
 	t.Cleanup(nc.Close)
 	return nc, refused
 }
@@ -76,9 +75,7 @@ func TestUsersOfNATSDoNoOtherWork(t *testing.T) {
 			}
 		}
 		for _, subject := range subjects {
-			if !strings.Contains(said.String(), fmt.Sprintf("%q", subject)) {
-				t.Errorf("%s may publish or subscribe to %s; refused was:\n%s", user, subject, &said)
-			}
+			expect.Not(t, !strings.Contains(said.String(), fmt.Sprintf("%q", subject)), "%s may publish or subscribe to %s; refused was:\n%s", user, subject, &said)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/auth"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -57,9 +58,7 @@ func TestSecretsAreMadeOnceAndWork(t *testing.T) {
 	root, first := makeSecrets(t)
 	second := runSecrets(t, root)
 	for name := range first {
-		if first[name] != second[name] {
-			t.Errorf("%s was made again", name)
-		}
+		expect.Not(t, first[name] != second[name], "%s was made again", name)
 	}
 
 	// An .env of before NATS had users lacks their passwords.
@@ -67,9 +66,7 @@ func TestSecretsAreMadeOnceAndWork(t *testing.T) {
 	older = strings.TrimSuffix(older, "\n")
 	fatal.If(t, os.WriteFile(filepath.Join(root, ".env"), []byte(older), 0o600))
 	mended := runSecrets(t, root)[".env"]
-	if !strings.HasPrefix(mended, older+"\n") || len(variables(mended)) != len(variables(first[".env"])) {
-		t.Errorf("an older .env is completed to:\n%s", mended)
-	}
+	expect.Not(t, !strings.HasPrefix(mended, older+"\n") || len(variables(mended)) != len(variables(first[".env"])), "an older .env is completed to:\n%s", mended)
 	first[".env"] = mended
 
 	authenticator, err := auth.New(auth.Config{Tokens: filepath.Join(root, "deploy/secrets/api/tokens.yaml")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
@@ -78,16 +75,12 @@ func TestSecretsAreMadeOnceAndWork(t *testing.T) {
 	if _, err := authenticator.Authenticate("Bearer " + token); err != nil {
 		t.Errorf("the token is not accepted: %v", err)
 	}
-	if strings.Contains(first["deploy/secrets/api/tokens.yaml"], token) {
-		t.Error("the token itself is in the file of the api")
-	}
+	expect.Not(t, strings.Contains(first["deploy/secrets/api/tokens.yaml"], token), "the token itself is in the file of the api")
 	needed := regexp.MustCompile(`\$\{([A-Z_]+_PASSWORD)-\}`).FindAllStringSubmatch(string(read(t, "../docker-compose.yml")), -1)
 	for _, name := range needed {
 		if !regexp.MustCompile(`(?m)^` + name[1] + `=[a-z][0-9a-f]{64}$`).MatchString(first[".env"]) {
 			t.Errorf(".env has no %s that begins with a letter", name[1])
 		}
 	}
-	if len(needed) == 0 {
-		t.Error("docker-compose.yml needs no secret")
-	}
+	expect.Not(t, len(needed) == 0, "docker-compose.yml needs no secret")
 }

@@ -117,9 +117,7 @@ func TestEveryStateMeetsEveryOutcome(t *testing.T) {
 			next, err := before.Next(tt.outcomes)
 			expect.Equal(t, "the claim before has changed", kept, before.Pieces)
 			if tt.want == "error" {
-				if err == nil || errors.Is(err, flow.ErrMissing) != slices.Contains(resultsOf(tt.outcomes), flow.ResultMissing) {
-					t.Errorf("got %+v, %v, want an error", next, err)
-				}
+				expect.Not(t, err == nil || errors.Is(err, flow.ErrMissing) != slices.Contains(resultsOf(tt.outcomes), flow.ResultMissing), "got %+v, %v, want an error", next, err)
 				return
 			}
 			want := flow.Claim{First: 1, Last: 2, Settled: tt.wantSettled, Cut: tt.wantCut, DeadLettered: tt.wantDead, Pieces: list(tt.want)}

@@ -3,6 +3,7 @@ package flow_test
 import (
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/flow"
 )
 
@@ -20,11 +21,7 @@ func TestAReplayNamesThePlaceThatItsRecordsAreKnownBy(t *testing.T) {
 		if got := flow.ReplayOf(id); got != tt.want {
 			t.Errorf("%s: %q names %q, want %q", tt.name, id, got, tt.want)
 		}
-		if id == tt.id {
-			t.Errorf("%s: the id is that of the request before", tt.name)
-		}
+		expect.Not(t, id == tt.id, "%s: the id is that of the request before", tt.name)
 	}
-	if got := flow.ReplayOf("4bf92f3577b34da6a3ce929d0e0e4736"); got != "" {
-		t.Errorf("the id of a client's request names %q", got)
-	}
+	expect.Equal(t, "the id of a client's request names", "", flow.ReplayOf("4bf92f3577b34da6a3ce929d0e0e4736"))
 }

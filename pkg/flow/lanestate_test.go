@@ -28,9 +28,7 @@ func TestRunsAreReadAsTheyWereWritten(t *testing.T) {
 		if diff := cmp.Diff(runs, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
-		if len(text) > 170<<10 {
-			t.Errorf("%s: %d bytes, which a claim has no room for", name, len(text))
-		}
+		expect.Not(t, len(text) > 170<<10, "%s: %d bytes, which a claim has no room for", name, len(text))
 	}
 }
 
@@ -189,8 +187,6 @@ func TestTotalsAreOfTheCurrentIncarnation(t *testing.T) {
 		if s, err = s.Apply(flow.Claim{First: s.Done + 1, Last: block.last}, flow.Totals{Read: 2, Stored: 2}, block.lastRow); err != nil {
 			t.Fatal(err)
 		}
-		if s.Done != block.last || s.Totals.Read != block.want || s.Totals.Stored != block.want || s.LastRow > 0 != (block.want > 0) {
-			t.Errorf("after message %d: %+v", block.last, s)
-		}
+		expect.Not(t, s.Done != block.last || s.Totals.Read != block.want || s.Totals.Stored != block.want || s.LastRow > 0 != (block.want > 0), "after message %d: %+v", block.last, s)
 	}
 }

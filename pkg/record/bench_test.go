@@ -63,8 +63,6 @@ func parsed(b *testing.B, body []byte) *record.Request {
 // chunksOf returns the one part of a request that is small enough.
 func chunksOf(b *testing.B, r *record.Request, dst []flow.Chunk) []flow.Chunk {
 	chunks, err := r.Cut(flow.DefaultChunkBytes, 1, dst)
-	if err != nil || len(chunks) != 1 {
-		b.Fatalf("got %d chunks and error %v, want one", len(chunks), err)
-	}
+	fatal.When(b, err != nil || len(chunks) != 1, "got %d chunks and error %v, want one", len(chunks), err)
 	return chunks
 }

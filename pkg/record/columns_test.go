@@ -71,9 +71,7 @@ func TestABadRecordLeavesTheColumnsAsTheyWere(t *testing.T) {
 	}
 	appended(t, &got, good)
 	expect.Equal(t, "result", rows(&want), rows(&got))
-	if n := got.Worker.Values.Rows(); n != 101 {
-		t.Errorf("the dictionary has %d values, want 101", n)
-	}
+	expect.Equal(t, "the dictionary has values", 101, got.Worker.Values.Rows())
 }
 
 func TestARecordCanBeLeftOut(t *testing.T) {
@@ -217,9 +215,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 		c.Reset()
 		appended(t, &c, m)
 	})
-	if n > 5 {
-		t.Errorf("got %v allocations for 500 records, want at most 5", n)
-	}
+	expect.Not(t, n > 5, "got %v allocations for 500 records, want at most 5", n)
 }
 
 // TestColumnsKnowWhatTheyHold: what Reset keeps is at least what was there.
@@ -234,7 +230,5 @@ func TestColumnsKnowWhatTheyHold(t *testing.T) {
 	if held := c.Held(); bytes < 1<<20 || held < 2<<20 || held > 8<<20 {
 		t.Errorf("held %d after blocks of %d bytes in two columns", held, bytes)
 	}
-	if got := new(record.Columns).Held(); got != 0 {
-		t.Errorf("new columns hold %d bytes", got)
-	}
+	expect.Equal(t, "new columns hold bytes", 0, new(record.Columns).Held())
 }

@@ -67,13 +67,9 @@ func TestWhatARecordIsKnownBy(t *testing.T) {
 			identity := string(c.Identity.Value(0))
 			switch test.kind {
 			case flow.ByPosition:
-				if identity != "" {
-					t.Errorf("identity %q, want none", identity)
-				}
+				expect.Not(t, identity != "", "identity %q, want none", identity)
 			case flow.ByContent:
-				if len(identity) != flow.ContentBytes {
-					t.Errorf("identity %x, want %d bytes", identity, flow.ContentBytes)
-				}
+				expect.Not(t, len(identity) != flow.ContentBytes, "identity %x, want %d bytes", identity, flow.ContentBytes)
 			case flow.ByPlace:
 				if identity != "3.1763704800000.7.0" || !strings.HasPrefix(c.ID(0), "h-") {
 					t.Errorf("identity %q, id %q, want the place and a hash", identity, c.ID(0))
@@ -95,9 +91,7 @@ func TestContentDoesNotDependOnHowItIsWritten(t *testing.T) {
 		`{"value":{"variables":{"q":[],"p":1},"type":"t","worker":"w"},"x":[1,{"c":"d","b":2}],"key":1,"id":"a"}`,
 		" { \"id\" : \"a\" ,\n\"key\":1, \"x\":[ 1 , {\"b\":2,\"c\":\"d\"} ] , \"value\":{\"worker\":\"\\u0077\",\"type\":\"t\",\"variables\":{ \"p\":1,\"q\":[ ] }}}",
 	} {
-		if content(same) != want {
-			t.Errorf("%s: another content", same)
-		}
+		expect.Not(t, content(same) != want, "%s: another content", same)
 	}
 	for _, other := range []string{
 		strings.Replace(first, `"key":1`, `"key":2`, 1),
@@ -111,9 +105,7 @@ func TestContentDoesNotDependOnHowItIsWritten(t *testing.T) {
 		strings.Replace(first, `"worker":"w","type":"t"`, `"worker":"t","type":"w"`, 1),
 		strings.Replace(first, `"id":"a"`, `"id":"b"`, 1),
 	} {
-		if content(other) == want {
-			t.Errorf("%s: the same content", other)
-		}
+		expect.Not(t, content(other) == want, "%s: the same content", other)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -88,13 +89,9 @@ func TestSecretsInRecordsAreMasked(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for range 2 { // names are remembered
 				kept, records := masked(t, more, record.FormAuto, tt.body)
-				if kept != tt.want {
-					t.Errorf("kept is\n%s, want\n%s", kept, tt.want)
-				}
+				expect.Not(t, kept != tt.want, "kept is\n%s, want\n%s", kept, tt.want)
 				for _, r := range records {
-					if !strings.Contains(tt.want, r) {
-						t.Errorf("a record is %s", r)
-					}
+					expect.Not(t, !strings.Contains(tt.want, r), "a record is %s", r)
 				}
 				if again, _ := masked(t, more, record.FormAuto, kept); again != kept {
 					t.Errorf("masked again it is %s", again)
@@ -127,9 +124,7 @@ func TestMaskedPartsAndHash(t *testing.T) {
 		r := record.NewRequest()
 		fatal.If(t, r.Parse([]byte(body), record.FormAuto, record.Limits{}))
 		chunks, err := r.Cut(flow.DefaultChunkBytes, 1, nil)
-		if err != nil || len(chunks) != 1 || chunks[0].Records != 2 {
-			t.Fatalf("chunks %v, %v", chunks, err)
-		}
+		fatal.When(t, err != nil || len(chunks) != 1 || chunks[0].Records != 2, "chunks %v, %v", chunks, err)
 		all[i] = append([]byte(record.Hash(r.Body())), chunks[0].Body...)
 		if bytes.Contains(all[i], []byte(secret)) {
 			t.Errorf("published is %s", all[i])
@@ -160,12 +155,8 @@ func TestVariablesAreMaskedInEveryForm(t *testing.T) {
 		body := `{"valueType":"JOB","value":{"variables":` + object + `,"type":"pay"}}`
 		want := `{"valueType":"JOB","value":{"variables":` + plain + `,"type":"pay"}}`
 		kept, _ := masked(t, nil, record.FormAuto, body)
-		if level <= 5 && kept != want {
-			t.Errorf("in %d texts: kept is\n%s, want\n%s", level, kept, want)
-		}
-		if level > 5 && (strings.Contains(kept, "s3cret") || !strings.Contains(kept, `***`)) {
-			t.Errorf("in %d texts: kept is\n%s", level, kept)
-		}
+		expect.Not(t, level <= 5 && kept != want, "in %d texts: kept is\n%s, want\n%s", level, kept, want)
+		expect.Not(t, level > 5 && (strings.Contains(kept, "s3cret") || !strings.Contains(kept, `***`)), "in %d texts: kept is\n%s", level, kept)
 		object, plain = quoted(t, `{"text":`+object+`}`), quoted(t, `{"text":`+plain+`}`)
 	}
 }
@@ -226,9 +217,7 @@ func TestSecretsOfWhatIsRefusedAreMasked(t *testing.T) {
 	} {
 		r := record.NewRequest()
 		refused, err := r.ParseEach([]byte(tt.body), []record.Span{{End: len(tt.body)}}, record.Limits{})
-		if err != nil || len(refused) != 1 {
-			t.Fatalf("%s: refused %v, %v", tt.name, refused, err)
-		}
+		fatal.When(t, err != nil || len(refused) != 1, "%s: refused %v, %v", tt.name, refused, err)
 		if got := string(refused[0].Raw); got != tt.want {
 			t.Errorf("%s: the dead letter is\n%.200s, want\n%.200s", tt.name, got, tt.want)
 		}

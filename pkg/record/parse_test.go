@@ -83,9 +83,7 @@ func TestBodiesBeyondALimitAreRefused(t *testing.T) {
 			err := new(record.Request).Parse([]byte(test.body), record.FormAuto, test.lim)
 			var limit *record.LimitError
 			if errors.As(err, &limit) {
-				if limit.Code != test.want || limit.Limit == 0 || limit.Detail == "" {
-					t.Errorf("got %+v, want %q", limit, test.want)
-				}
+				expect.Not(t, limit.Code != test.want || limit.Limit == 0 || limit.Detail == "", "got %+v, want %q", limit, test.want)
 			} else if err != nil || test.want != "" {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
@@ -313,9 +311,7 @@ func TestARequestIsOfAtMost24Months(t *testing.T) {
 			var got []string
 			if errors.As(err, &problems) {
 				for _, p := range problems.Problems {
-					if p.Code != record.CodeTooManyMonths || p.Detail == "" {
-						t.Errorf("got %+v", p)
-					}
+					expect.Not(t, p.Code != record.CodeTooManyMonths || p.Detail == "", "got %+v", p)
 					got = append(got, fmt.Sprint(p.Index-problems.Problems[0].Index, " ", p.Pointer))
 				}
 			} else if err != nil {

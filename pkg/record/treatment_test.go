@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/record"
 )
@@ -15,9 +16,7 @@ func TestARecordWithoutAnIDIsKnownByWhatItSays(t *testing.T) {
 		return c.ID(0)
 	}
 	first := id(`{"key":1,"value":{"worker":"w","type":"t"}}`)
-	if !strings.HasPrefix(first, "h-") || len(first) != 34 {
-		t.Errorf("got %s, want h- and 32 digits", first)
-	}
+	expect.Not(t, !strings.HasPrefix(first, "h-") || len(first) != 34, "got %s, want h- and 32 digits", first)
 	for _, same := range []string{
 		`{ "value":{"type":"t", "worker":"\u0077"} , "key":1}`, `{"id":"","key":1,"value":{"worker":"w","type":"t"}}`, `{"id":null,"key":1,"value":{"worker":"w","type":"t"}}`,
 	} {

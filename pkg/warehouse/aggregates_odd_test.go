@@ -3,10 +3,11 @@ package warehouse_test
 import (
 	"encoding/base64"
 	"fmt"
-	"sluice/pkg/expect"
-	"sluice/pkg/fatal"
 	"strings"
 	"testing"
+
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 )
 
 // elementEvent is one event of an element, with further members.

@@ -1,10 +1,11 @@
 package warehouse_test
 
 import (
-	"sluice/pkg/expect"
-	"sluice/pkg/fatal"
 	"strings"
 	"testing"
+
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 )
 
 func TestCheckNamesWhatCouldCountTwice(t *testing.T) {

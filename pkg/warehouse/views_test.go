@@ -2,10 +2,11 @@ package warehouse_test
 
 import (
 	"regexp"
-	"sluice/pkg/expect"
-	"sluice/pkg/fatal"
 	"strings"
 	"testing"
+
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 )
 
 var (

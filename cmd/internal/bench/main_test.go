@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/pkg/capacity"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -28,9 +29,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 		}
 		wellMeasured(t, row.What, row, page.Runs)
 	}
-	if goals != 21 {
-		t.Errorf("%d figures have a goal, want 21: each of the table of goals", goals)
-	}
+	expect.Not(t, goals != 21, "%d figures have a goal, want 21: each of the table of goals", goals)
 	points := map[string]int{"lanes": 2, "batches": 1, "connections": 1}
 	for _, c := range page.Curves {
 		if len(c.Points) != points[c.Slug] {
@@ -43,9 +42,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 			}
 		}
 	}
-	if len(points) > 0 {
-		t.Errorf("not measured: %v", points)
-	}
+	expect.Not(t, len(points) > 0, "not measured: %v", points)
 	reckoned, err := os.ReadFile(filepath.Join(out, "coefficients.json"))
 	fatal.If(t, err)
 	var measured capacity.Measured
@@ -71,13 +68,9 @@ func TestEverythingIsMeasured(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(figures, &kept)
 	}
-	if err != nil || len(kept.Steps) != 1 || kept.Last().Records != 30_000 || len(kept.Last().Answers) < 30 {
-		t.Errorf("the figures of questions: %v: %.500s", err, figures)
-	}
+	expect.Not(t, err != nil || len(kept.Steps) != 1 || kept.Last().Records != 30_000 || len(kept.Last().Answers) < 30, "the figures of questions: %v: %.500s", err, figures)
 	for _, want := range []string{page.Machine.CPU, page.Versions.NATS, page.Versions.Engine, page.Versions.Commit, page.Versions.Go, "go test"} {
-		if want == "" || !strings.Contains(string(text), want) {
-			t.Errorf("the page does not say %q", want)
-		}
+		expect.Not(t, want == "" || !strings.Contains(string(text), want), "the page does not say %q", want)
 	}
 }
 
@@ -85,13 +78,9 @@ func TestEverythingIsMeasured(t *testing.T) {
 // nothing: a part of a short run can be less than a tick of CPU.
 func wellMeasured(t *testing.T, what string, row Row, runs int) {
 	t.Helper()
-	if len(row.Runs) != runs {
-		t.Errorf("%s: %d runs, want %d", what, len(row.Runs), runs)
-	}
+	expect.Not(t, len(row.Runs) != runs, "%s: %d runs, want %d", what, len(row.Runs), runs)
 	for _, v := range row.Runs {
-		if !(v > 0 || v == 0 && row.Goal == nil) || v > 1e9 {
-			t.Errorf("%s: a run gave %v", what, v)
-		}
+		expect.Not(t, !(v > 0 || v == 0 && row.Goal == nil) || v > 1e9, "%s: a run gave %v", what, v)
 	}
 }
 
@@ -102,14 +91,10 @@ func wellFormed(t *testing.T, page string) {
 	cells := 0
 	for line := range strings.Lines(page) {
 		n := strings.Count(line, "|")
-		if cells > 0 && n > 0 && n != cells {
-			t.Errorf("%d cells in a table of %d: %s", n-1, cells-1, line)
-		}
+		expect.Not(t, cells > 0 && n > 0 && n != cells, "%d cells in a table of %d: %s", n-1, cells-1, line)
 		cells = n
 	}
 	for _, wrong := range []string{"NaN", "Inf", "<no value>", "<nil>", "%!"} {
-		if strings.Contains(page, wrong) {
-			t.Errorf("the page says %s", wrong)
-		}
+		expect.Not(t, strings.Contains(page, wrong), "the page says %s", wrong)
 	}
 }

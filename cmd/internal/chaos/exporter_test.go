@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -56,9 +57,7 @@ func (d *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if full {
 			delete(record, "id") // follows from the position, and may be missing
 		}
-		if again && !reflect.DeepEqual(before, record) {
-			d.t.Errorf("record %s came first as\n%v\nand then as\n%v", name, before, record)
-		}
+		expect.Not(d.t, again && !reflect.DeepEqual(before, record), "record %s came first as\n%v\nand then as\n%v", name, before, record)
 		d.first[name.String()] = record
 	}
 	if d.random.IntN(10) == 0 {
@@ -94,12 +93,8 @@ func TestAnExporterSendsEverythingAndSomeOfItAgain(t *testing.T) {
 			if n < 1000 || int64(len(d.first)) != n || l.written() < did.Records {
 				t.Errorf("%d records came and %d are acknowledged, in %d lines of %d acknowledgements; want thousands", len(d.first), n, l.written(), did.Records)
 			}
-			if did.Failures == 0 || did.Again == 0 {
-				t.Errorf("the exporter did %+v: nothing was repeated", did)
-			}
-			if did.Records-did.Again != n {
-				t.Errorf("the exporter did %+v: the ledger holds %d", did, n)
-			}
+			expect.Not(t, did.Failures == 0 || did.Again == 0, "the exporter did %+v: nothing was repeated", did)
+			expect.Not(t, did.Records-did.Again != n, "the exporter did %+v: the ledger holds %d", did, n)
 		})
 	}
 }

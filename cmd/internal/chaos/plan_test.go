@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/cmd/internal/deployment"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -27,16 +28,12 @@ func TestPlan(t *testing.T) {
 	cfg := Config{For: 30 * time.Minute, Seed: 7, Every: 2500 * time.Millisecond}
 	first := planned(t, cfg, 1)
 	t.Run("the same seed has the same schedule", func(t *testing.T) {
-		if !slices.Equal(first, planned(t, cfg, 1)) {
-			t.Error("two schedules of the same seed differ")
-		}
+		expect.Not(t, !slices.Equal(first, planned(t, cfg, 1)), "two schedules of the same seed differ")
 	})
 	t.Run("another seed has another one", func(t *testing.T) {
 		other := cfg
 		other.Seed++
-		if slices.Equal(first, planned(t, other, 1)) {
-			t.Error("two seeds have the same schedule")
-		}
+		expect.Not(t, slices.Equal(first, planned(t, other, 1)), "two seeds have the same schedule")
 	})
 	for _, servers := range []int{1, 3} {
 		text := strings.Join(planned(t, cfg, servers), "\n") + "\n"
@@ -51,13 +48,9 @@ func TestPlan(t *testing.T) {
 			want = append(want, "kill-leader", "wipe nats\n", "wipe nats-3", "kill-in-entry nats-3", "step-clock nats-3")
 		}
 		for _, fault := range want {
-			if !strings.Contains(text, fault) {
-				t.Errorf("%d servers: no %q in half an hour", servers, fault)
-			}
+			expect.Not(t, !strings.Contains(text, fault), "%d servers: no %q in half an hour", servers, fault)
 		}
-		if servers == 1 && (strings.Contains(text, "wipe") || strings.Contains(text, "kill-leader")) {
-			t.Error("the only server is wiped, which loses what it had, or is the leader")
-		}
+		expect.Not(t, servers == 1 && (strings.Contains(text, "wipe") || strings.Contains(text, "kill-leader")), "the only server is wiped, which loses what it had, or is the leader")
 	}
 	t.Run("with an outage nothing else is broken", func(t *testing.T) {
 		got := planned(t, Config{For: 12 * time.Minute, Outage: 10 * time.Minute}, 1)

@@ -98,9 +98,7 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 		for deadline := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(deadline); err = send(api, key, records) {
 			time.Sleep(100 * time.Millisecond) // as a client does
 		}
-		if err != nil {
-			t.Errorf("post %s to api %d: %v", key, api+1, err)
-		}
+		expect.Not(t, err != nil, "post %s to api %d: %v", key, api+1, err)
 	}
 	set := func(machine string, off time.Duration) {
 		t.Helper()

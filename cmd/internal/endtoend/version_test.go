@@ -3,9 +3,10 @@ package endtoend
 import (
 	"encoding/json"
 	"net/http"
-	"sluice/pkg/expect"
 	"strings"
 	"time"
+
+	"sluice/pkg/expect"
 )
 
 // saysItsVersion looks for the version of the api, as it was linked in, at the command line,

@@ -117,9 +117,7 @@ func inOrder(t *testing.T, all []step) {
 			}
 			continue
 		}
-		if seen[s.instance] {
-			t.Fatalf("the events of %s are not together", s.instance)
-		}
+		fatal.When(t, seen[s.instance], "the events of %s are not together", s.instance)
 		seen[s.instance] = true
 	}
 }
@@ -235,9 +233,7 @@ func readParquet(t *testing.T, r io.Reader) []step {
 		fatal.If(t, err)
 		defer res.Body.Close()
 		answer, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s %v", query, answer, err)
-		}
+		fatal.When(t, err != nil || res.StatusCode != http.StatusOK, "%s: %s %v", query, answer, err)
 		return bytes.NewReader(answer)
 	}
 	post("INSERT INTO "+name+".log SETTINGS input_format_skip_unknown_fields = 1, max_insert_threads = 1, input_format_parallel_parsing = 0 FORMAT Parquet", r)

@@ -5,12 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sluice/pkg/expect"
-	"sluice/pkg/fatal"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/pkg/expect"
+	"sluice/pkg/fatal"
 )
 
 const eased = "SLUICE_TEST_EASED" // says to TestTimersAreEased that it is the child

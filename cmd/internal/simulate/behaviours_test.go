@@ -16,6 +16,7 @@ import (
 	"sluice/cmd/internal/simulate"
 	"sluice/pkg/broker"
 	"sluice/pkg/embedded/nats/natstest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -171,9 +172,7 @@ func TestBehavioursOfTheSimulatedServer(t *testing.T) {
 			synctest.Test(t, func(*testing.T) {
 				simulate.Serve(synctest.Wait, func(js broker.Broker) { got = perform(js, b.do) })
 			})
-			if got != b.want {
-				t.Errorf("got %q, want %q", got, b.want)
-			}
+			expect.Not(t, got != b.want, "got %q, want %q", got, b.want)
 		})
 	}
 }
@@ -184,9 +183,7 @@ func TestBehavioursOfNATS(t *testing.T) {
 			t.Parallel()
 			js, err := broker.OverNATS(natstest.Start(t).Connect())
 			fatal.If(t, err)
-			if got := perform(js, b.do); got != b.want {
-				t.Errorf("got %q, want %q", got, b.want)
-			}
+			expect.Equal(t, "result", b.want, perform(js, b.do))
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"sluice/cmd/internal/simulate"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -206,9 +207,7 @@ func TestBehavioursOfTheSimulatedWarehouse(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				simulate.ServeTables(synctest.Wait, func(w simulate.Tables) {
 					s := &tables{w, context.Background(), 7, must(w.Clock(context.Background())).UnixMilli(), ""}
-					if got := b.do(s); got != b.want {
-						t.Errorf("got  %q\nwant %q", got, b.want)
-					}
+					expect.Equal(t, "want", b.want, b.do(s))
 				})
 			})
 		})
@@ -237,9 +236,7 @@ func TestBehavioursOfTheRealWarehouse(t *testing.T) {
 				exec(map[bool]string{true: "ALTER TABLE {db}.counts_1m ADD CONSTRAINT none CHECK records = 0", false: "ALTER TABLE {db}.counts_1m DROP CONSTRAINT none"}[is])
 			}, Expire: func() { exec("OPTIMIZE TABLE {db}.records FINAL") }, Counters: func() string { return exec("SELECT sum(records) FROM {db}.counts_1m") }}
 			s := &tables{w, t.Context(), 7, must(db.Clock(t.Context())).UnixMilli(), fmt.Sprint("row ", i, " ")}
-			if got := b.do(s); got != b.want {
-				t.Errorf("got  %q\nwant %q", got, b.want)
-			}
+			expect.Equal(t, "want", b.want, b.do(s))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -34,18 +35,14 @@ func TestEveryNamedTestExists(t *testing.T) {
 	})
 	fatal.If(t, err)
 	for _, name := range testName.FindAllString(string(page), -1) {
-		if !strings.Contains(tests.String(), "\nfunc "+name+"(") {
-			t.Errorf("docs/reliability.md names %s, which is no test", name)
-		}
+		expect.Not(t, !strings.Contains(tests.String(), "\nfunc "+name+"("), "docs/reliability.md names %s, which is no test", name)
 	}
 }
 
 // TestEveryPatchApplies: a fault that cannot be put into the tree proves nothing.
 func TestEveryPatchApplies(t *testing.T) {
 	patches, err := filepath.Glob("*.patch")
-	if err != nil || len(patches) == 0 {
-		t.Fatalf("%d patches, %v", len(patches), err)
-	}
+	fatal.When(t, err != nil || len(patches) == 0, "%d patches, %v", len(patches), err)
 	list, err := os.ReadFile("README.md")
 	fatal.If(t, err)
 	for _, patch := range patches {
