@@ -117,7 +117,7 @@ func TestEveryDecisionIsInTheIndex(t *testing.T) {
 func TestEveryPageIsInTheIndex(t *testing.T) {
 	docs := filepath.Join("../../..", "docs")
 	index := read(t, filepath.Join(docs, "README.md"))
-	for _, folder := range []string{"", "performance", "notebooks"} {
+	for _, folder := range []string{"", "performance"} {
 		pages, err := filepath.Glob(filepath.Join(docs, folder, "*.md"))
 		fatal.When(t, err != nil || len(pages) == 0, "%d pages in %s, %v", len(pages), folder, err)
 		for _, page := range pages {
