@@ -8,7 +8,7 @@ out=$(cd "$6" && pwd)
 folder=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
 cp README.md CHANGELOG.md SECURITY.md "$folder/"
-GOOS=$2 GOARCH=$3 go run ./cmd/internal/notices >"$folder/THIRD_PARTY_NOTICES.txt"
+go run ./cmd/internal/notices "$2" "$3" >"$folder/THIRD_PARTY_NOTICES.txt"
 [ -d "deploy/engine/$4" ] || exit 0
 mkdir -p "$folder/engine"
 cp deploy/engine/"$4"/package*.json "$folder/engine/"

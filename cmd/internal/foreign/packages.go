@@ -48,7 +48,8 @@ func (p packaged) check(ctx context.Context, dir string, _ map[string]string) (r
 		do   func() error
 	}{
 		{"packages are made", func() error {
-			return errors.Join(p.stage(ctx, dir, invented, "deb"), p.stage(ctx, dir, programtest.Version, "deb rpm"), t.empty())
+			return errors.Join(p.stage(ctx, dir, invented, "deb"), p.stage(ctx, dir, programtest.Version, "deb rpm"), t.empty(),
+				said(exec.CommandContext(ctx, "deploy/package/stage.sh", filepath.Join(dir, invented), "darwin", "arm64", "darwin-arm64", invented, dir))) // a platform of others
 		}},
 		{"an invented version is installed", func() error { return t.install(ctx, invented) }},
 		{"the unit is valid and hardened", func() error { return t.verify(ctx) }},

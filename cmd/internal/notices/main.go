@@ -1,5 +1,5 @@
-// Command notices prints the licences of everything that the three programs are made
-// of: each module of GOOS and GOARCH, Go itself, and what the console serves.
+// Command notices prints the licences of everything that the three programs of a platform
+// are made of: each module, Go itself, and what the console serves: notices OS ARCH.
 package main
 
 import (
@@ -18,7 +18,12 @@ import (
 )
 
 func main() {
-	if err := write(os.Stdout, "."); err != nil {
+	// For go list, whose platform may be another than that of this program.
+	err := fmt.Errorf("%d arguments, want an operating system and an architecture", len(os.Args)-1)
+	if len(os.Args) == 3 {
+		err = errors.Join(os.Setenv("GOOS", os.Args[1]), os.Setenv("GOARCH", os.Args[2]), write(os.Stdout, "."))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "notices:", err)
 		os.Exit(1)
 	}
