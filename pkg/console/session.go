@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -52,8 +53,8 @@ func (s *session) whole(what string) error {
 	return nil
 }
 
-// maxSessions bounds the sessions there are: the one that was used longest ago
-// makes place.
+// maxSessions bounds the sessions there are. Of the subject that has most, the one that was
+// used longest ago makes place: nobody signs others out by signing in.
 const maxSessions = 1000
 
 // sessions are kept in this process only: a restart ends them all.
@@ -79,16 +80,19 @@ func (s *sessions) begin(token string, who flow.Caller, now time.Time) string {
 	cookie := random()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	of := map[string]int{}
 	for key, other := range s.all {
 		if s.ended(other, now) {
 			delete(s.all, key)
+			continue
 		}
+		of[other.subject]++
 	}
-	for len(s.all) >= maxSessions {
+	if len(s.all) >= maxSessions {
 		var oldest [sha256.Size]byte
 		var at *session
 		for key, other := range s.all {
-			if at == nil || other.seen.Before(at.seen) {
+			if at == nil || cmp.Or(cmp.Compare(of[other.subject], of[at.subject]), at.seen.Compare(other.seen)) > 0 {
 				oldest, at = key, other
 			}
 		}

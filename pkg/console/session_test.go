@@ -31,6 +31,24 @@ func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
 	}
 }
 
+// TestNobodySignsOthersOut: one subject has as many sessions as there may be, and goes on.
+func TestNobodySignsOthersOut(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.signIn(admin)
+	ofAdmin := s.client
+	s.client = newBrowser()
+	for range 1001 { // the bound is 1000
+		if res, _ := s.post("/sign-in", url.Values{"token": {reader}}); res.StatusCode != http.StatusSeeOther {
+			t.Fatal(res.Status)
+		}
+	}
+	s.client.CloseIdleConnections()
+	s.client = ofAdmin
+	res, body := s.get("/sources")
+	wants(t, "the admin", res, body, http.StatusOK, "root")
+}
+
 func TestATokenSignsInAsItsScopesSay(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
