@@ -2,6 +2,7 @@ package endtoend
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -99,10 +100,28 @@ func TestEveryUserHasHisRights(t *testing.T) {
 		}
 	})
 	s.eventuallyQuery(0, "SELECT count() FROM flow.records", "2")
+	for range 100 { // of callers who need no password
+		conn, err := net.Dial("tcp", s.clickhouse)
+		fatal.If(t, err)
+		_, _ = conn.Write([]byte("G"))
+		_, _ = io.ReadAll(conn)
+		conn.Close()
+		req, err := http.NewRequest(http.MethodPost, "http://"+s.chHTTP, strings.NewReader("SELECT 1"))
+		fatal.If(t, err)
+		req.Header.Set("Origin", "http://example.com")
+		res, err := http.DefaultClient.Do(req)
+		fatal.If(t, err)
+		res.Body.Close()
+	}
 	if code := p.stop(); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 	log := p.text()
+	for _, line := range []string{"native connection refused", "request of another site"} {
+		if n := strings.Count(log, line); n < 1 || n > 40 {
+			t.Errorf("%d lines of %q, want some and no flood", n, line)
+		}
+	}
 	if !strings.Contains(log, `"clickhouse: log-in failed","user":"admin"`) {
 		t.Error("failed log-ins are not in the log")
 	}

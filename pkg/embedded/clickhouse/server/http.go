@@ -207,7 +207,7 @@ func (w *web) guard(next http.Handler) http.Handler {
 		out.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		out.Header().Set("X-Content-Type-Options", "nosniff")
 		if reason := w.foreign(in); reason != "" {
-			w.log.Info("clickhouse: refused a request of another site", "client", in.RemoteAddr, "reason", reason)
+			w.log.Warn("clickhouse: refused a request of another site", "security", true, "client", in.RemoteAddr, "reason", reason)
 			http.Error(out, "Code: 497. DB::Exception: "+reason+" (ACCESS_DENIED)", http.StatusForbidden)
 			return
 		}

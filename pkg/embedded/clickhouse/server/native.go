@@ -209,7 +209,7 @@ func (c *client) refuse(err error) {
 		c.log.Debug("clickhouse: native connection ended", "reason", err)
 		return
 	}
-	c.log.Info("clickhouse: native connection refused", "code", exception.Code, "reason", exception.Message)
+	c.log.Warn("clickhouse: native connection refused", "security", true, "code", exception.Code, "reason", exception.Message)
 	c.exception(exception)
 	_ = c.flush() // the connection ends either way
 }
