@@ -64,7 +64,7 @@ func drawBars(c chosen, bars []bar) drawing {
 		most, sum = max(most, b.Instances), sum+b.Instances
 	}
 	var p pen
-	p.open("group", "bars", fmt.Sprintf("How long %d completed instances took: from %s to %s", sum, stepSpan(first), stepSpan(last+1)), int(last-first+1)*width+40, height+2*room)
+	p.open("group", "bars", fmt.Sprintf("How long %d completed instances took: from %s to %s", sum, stepSpan(first), stepSpan(last+1)), int(last-first+1)*width+60, height+2*room)
 	for _, b := range bars {
 		x, tall := int(b.Step-first)*width, int(math.Ceil(height*float64(b.Instances)/float64(most)))
 		p.f(`<g><title>%s to %s: %d instances</title><rect x="%d" y="%d" width="%d" height="%d"/>`, stepSpan(b.Step), stepSpan(b.Step+1), b.Instances, x+2, room+height-tall, width-4, tall)
@@ -140,7 +140,7 @@ func drawGantt(steps []stepRow, now time.Time) drawing {
 		bar := func(class, title string, from, to time.Time, y, height int) {
 			p.f(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d" rx="2"><title>%s</title></rect>`, class, x(from), y, max(2, x(to)-x(from)), height, title)
 		}
-		p.f(`<g><text class="name" x="%d" y="%d">%s<title>%s</title></text>`, 4+10*min(s.Depth, 6), y+16, short(s.ID, 28-min(s.Depth, 6)), s.ID+" "+s.Type)
+		p.f(`<g><text class="name" x="%d" y="%d" data-element="%s">%s<title>%s</title></text>`, 4+10*min(s.Depth, 6), y+16, s.ID, short(s.ID, 28-min(s.Depth, 6)), s.ID+" "+s.Type)
 		ended := until(s.Ended)
 		bar("state-"+s.State(), fmt.Sprintf("%s %s %s: %s", s.ID, s.Type, s.State(), span(ended.Sub(*s.Entered))), *s.Entered, ended, y+6, 10)
 		for _, j := range s.Jobs {

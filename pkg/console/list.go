@@ -358,10 +358,14 @@ func (p *listPage) To(k *kind) string { return withShared(p.at, k.Path) }
 
 // Columns are those that are shown, the reason last when something was looked for.
 func (p *listPage) Columns() []column {
+	all := slices.DeleteFunc(slices.Clone(p.Kind.columns), func(c column) bool {
+		at := slices.IndexFunc(p.Answer.Columns, func(of answerColumn) bool { return of.Name == c.Name })
+		return at >= 0 && !slices.ContainsFunc(p.Answer.Rows, func(row []cell) bool { return row[at].Null || row[at].Text != "" })
+	})
 	if len(p.Why) > 0 {
-		return append(slices.Clone(p.Kind.columns), column{"why", "Why"})
+		all = append(all, column{"why", "Why"})
 	}
-	return p.Kind.columns
+	return all
 }
 
 // cells are a row by column.

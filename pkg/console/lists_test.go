@@ -110,6 +110,9 @@ func testLists(t *testing.T, w *world) {
 		t.Errorf("the file has %d rows (%v), want %s", len(rows)-1, err, all)
 	}
 	first := get("/instances?window=all&sort=-took_ms", http.StatusOK, `aria-sort="descending"`, `rel="next"`, "1 to 100")
+	if strings.Contains(first, "sort=-business") || !strings.Contains(first, "sort=-state") {
+		t.Error("a column without a value is shown, or one with values is not")
+	}
 	second := get("/instances?window=all&sort=-took_ms&page=2", http.StatusOK, "101 to 200", `rel="prev"`)
 	keys := regexp.MustCompile(`/instance\?key=(\d+)`)
 	on := map[string]bool{}

@@ -37,7 +37,7 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request, who *session) error
 		http.Redirect(w, r, "/processes", http.StatusSeeOther)
 		return nil
 	}
-	return s.show(w, r, who, "now", "Now", s.nowData(r))
+	return s.show(w, r, who, "now", "Overview", s.nowData(r))
 }
 
 func (s *Server) nowData(r *http.Request) nowPage {

@@ -55,7 +55,7 @@ func testPages(t *testing.T, w *world) {
 		return body
 	}
 	get("/processes", http.StatusOK, "Processes</h1>", "last 24 hours", "claim", "state=ACTIVE", "state=OPEN")
-	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", "card_refused → paid", "<svg class=\"bars\"", "With incidents", "Where instances are now", "at=now",
+	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", `>card_refused</span> → <span data-element="paid">`, "<svg class=\"bars\"", "With incidents", "Where instances are now", "at=now",
 		`data-later="/process/elements?id=order&amp;source=cluster-a&amp;window=all"><p><a href="/process/elements?id=order&amp;source=cluster-a&amp;window=all">`)
 	get("/process/elements?source=cluster-a&id=order&window=all", http.StatusOK, "back_order", "data-heat=", "data-is=\"p95\"", `href="/process?id=order&amp;source=cluster-a&amp;window=all"`)
 	get("/process/elements?source=cluster-a&id=order&version=2", http.StatusOK, "version <span class=\"id\">2</span>")

@@ -51,6 +51,7 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.heated()
 	tb.is("it is coloured", `document.querySelectorAll('.diagram [class*=heat-]').length > 3`)
 	tb.is("it says how many are where", `document.querySelectorAll('.diagram .badge.tokens').length > 0 && document.querySelectorAll('.diagram .badge.open').length > 0`)
+	tb.is("elements have their names, and their ids in the tooltip", `[...document.querySelectorAll(".later th, .way span")].filter(e => e.textContent === "Back order" && e.title === "back_order").length > 1`)
 	tb.is("most is not hottest by every measure", `(function () {
 		const hot = () => [...document.querySelectorAll('.diagram [class*=heat-]')].map(g => g.dataset.elementId + g.getAttribute('class').match(/heat-./)[0]).join();
 		const before = hot();
@@ -72,7 +73,7 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.shows("INCIDENT", "OPEN", key)
 	tb.drawn()
 	tb.is("where it is stuck is marked", `!!document.querySelector('.diagram .at-stuck') && !!document.querySelector('.diagram .at-done.djs-connection')`)
-	tb.is("the timeline shows it", `!!document.querySelector('svg.gantt rect.incident')`)
+	tb.is("the timeline shows it", `[...document.querySelectorAll("svg.gantt text.name")].some(e => e.firstChild.textContent === "Order placed") && !!document.querySelector('svg.gantt rect.incident')`)
 	tb.picture("instance")
 	tb.accessible()
 

@@ -46,15 +46,28 @@
           if (!figure.clientWidth || !figure.clientHeight) return; // it is hidden
           canvas.resized();
           canvas.zoom('fit-viewport', 'auto');
+          canvas.zoom(canvas.zoom() * 0.94, 'auto'); // labels do not touch the frame
           if (figure.clientWidth < 600 && canvas.zoom() < 0.6) canvas.zoom(0.6, { x: 0, y: figure.clientHeight / 2 }); // its labels can be read; it moves
         };
         fit();
+        figure.named = function (root) { name(root, known); };
+        figure.named(document);
         if (figure.dataset.heat) showHeat(figure, viewer, known);
         if (figure.dataset.marks) showMarks(figure, viewer, known);
         figure.dataset.drawn = 'yes';
         window.addEventListener('resize', fit);
       });
     }).catch(function (err) { say(figure, 'The diagram is not available: ' + err.message + '. The tables have its numbers.'); });
+  }
+
+  // name shows elements by their names on the diagram, and their ids in the tooltip.
+  function name(root, known) {
+    root.querySelectorAll('[data-element]').forEach(function (e) {
+      var shape = known(e.dataset.element), text = shape && shape.businessObject.name;
+      if (!text) return;
+      e.firstChild.textContent = text.length > 40 ? text.slice(0, 39) + '…' : text;
+      if (!e.querySelector('title')) e.title = e.dataset.element;
+    });
   }
 
   // What a diagram can be coloured by, with the list of each number.
@@ -136,6 +149,7 @@
       Object.keys(happened).forEach(function (id) { heat[id] = Object.assign(heat[id] || {}, happened[id]); });
       figure.dataset.heat = JSON.stringify(heat);
       figure.dataset.count = fresh.dataset.count;
+      if (figure.named) figure.named(place);
       if (figure.heated) figure.heated(); // else it will be when it is drawn
     }
     function read() {
@@ -169,14 +183,19 @@
     });
   }
 
+  // Times on axes, as pages have them: from so many seconds between two on, the text, what
+  // follows it at a new year, month, day, hour, minute, and second, and 1: they follow it.
+  var day = '\n{YYYY}-{MM}-{DD}';
+  var ticks = [[86400, '{MM}-{DD}', '\n{YYYY}', null, null, null, null, null, 1], [60, '{HH}:{mm}', day, null, day, null, null, null, 1], [0.001, '{HH}:{mm}:{ss}', day, null, day, null, null, null, 1]];
+
   // A chart of an answer: <div class="plot" data-plot="{x, series}">.
   function plot(figure) {
     var chart = JSON.parse(figure.dataset.plot);
     var axis = { stroke: colour('--soft'), grid: { stroke: colour('--rule'), width: 1 }, ticks: { stroke: colour('--rule') } };
     var drawn = new window.uPlot({
       width: figure.clientWidth, height: 240,
-      axes: [axis, Object.assign({ size: 64 }, axis)],
-      series: [{ label: 'time' }].concat(chart.series.map(function (s, i) {
+      axes: [Object.assign({ values: ticks }, axis), Object.assign({ size: 64 }, axis)],
+      series: [{ label: 'time', value: '{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}' }].concat(chart.series.map(function (s, i) {
         return { label: s.label, stroke: colour('--line' + (i + 1)), width: 2 };
       }))
     }, [chart.x].concat(chart.series.map(function (s) { return s.values; })), figure);
