@@ -38,6 +38,15 @@ func incompressible(records, size int) string {
 	return "[" + string(b[:len(b)-1]) + "]"
 }
 
+// tiny returns an array of records whose rows take far more memory than they.
+func tiny(records int) string {
+	b := []byte("[")
+	for i := range records {
+		b = fmt.Appendf(b, `{"key":%d},`, i)
+	}
+	return string(b[:len(b)-1]) + "]"
+}
+
 // parse returns a parsed request that lives as long as the test.
 func parse(t *testing.T, body string) *record.Request {
 	t.Helper()
@@ -82,7 +91,7 @@ func TestChunksOfALargeRequestHoldItsRecordsInOrder(t *testing.T) {
 		{"records that compress well are split by their plain size", string(recordtest.Realistic(20_000)), flow.DefaultChunkBytes, 13},
 		{"records that do not compress are split by their encoded size", incompressible(400, 9000), flow.DefaultChunkBytes, 2},
 		{"a small target makes small chunks", string(recordtest.Realistic(2000)), 1 << 10, 8},
-		{"tiny records are split by their rows", "[" + strings.Repeat("{},", 40_000) + "{}]", flow.DefaultChunkBytes, 3},
+		{"tiny records are split by their rows", tiny(40_000), 4 << 20, 3},
 		{"white space between records is not carried", "[{}" + strings.Repeat(" ", 8<<20) + ",{}]", flow.DefaultChunkBytes, 1},
 	}
 	for _, test := range tests {
