@@ -223,15 +223,11 @@ func TestSomeSlotsAreTheIngestersAndTheConsoles(t *testing.T) {
 		err := analyst.Exec(t.Context(), "SELECT 1")
 		return err != nil && strings.Contains(err.Error(), "code: 202")
 	})
-	begun := time.Now()
-	for _, name := range []string{"ingester", "console", "admin"} {
+	for _, name := range []string{"ingester", "console", "admin"} { // without slots of their own they would be refused before an analyst ends
 		c := as(t, e, name)
 		for i := range 20 {
 			run(t, c, fmt.Sprint("SELECT ", i))
 		}
-	}
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("they waited for analysts: %v", took)
 	}
 	for range cap(busy) {
 		expect.NoError(t, <-busy)
