@@ -105,7 +105,7 @@ func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
 	}
 }
 
-// awaited tells whether a service ends by itself and others wait for that: what
+// awaited reports whether a service ends by itself and others wait for that: what
 // checks the secrets, and what makes the streams.
 func awaited(c composeFile, name string) bool {
 	for _, s := range c.Services {

@@ -213,7 +213,7 @@ func TestClickHouseHasItsMetrics(t *testing.T) {
 	}
 }
 
-// metricNames tells whether a name is one of ours, of the process, of
+// metricNames reports whether a name is one of ours, of the process, of
 // Prometheus itself or of the ClickHouse server. Ours are those of docs/metrics.md, which
 // cmd/internal/run holds against what the programs register.
 func metricNames(t *testing.T) func(string) bool {

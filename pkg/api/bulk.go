@@ -32,7 +32,7 @@ type bulkItem struct {
 // have some 90 000.
 const maxBulkItems = 200_000
 
-// keeps tells whether the item is a document to keep.
+// keeps reports whether the item is a document to keep.
 func (it *bulkItem) keeps() bool { return it.op == "index" || it.op == "create" }
 
 // parse splits a bulk into its items, which alias its memory.

@@ -54,7 +54,7 @@ func busyConn(t *testing.T, from, to string) net.Conn {
 	return conn
 }
 
-// closedByServer tells whether the other side closes a connection now.
+// closedByServer reports whether the other side closes a connection now.
 func closedByServer(conn net.Conn) bool {
 	conn.SetReadDeadline(time.Now().Add(time.Second))
 	_, err := conn.Read(make([]byte, 1))

@@ -88,7 +88,7 @@ func (b *bodies) inflate(ctx context.Context, subject, encoding string, sent *bo
 	return nil, tooLarge(limit)
 }
 
-// unpack decompresses at most n bytes into plain, and tells whether that is all.
+// unpack decompresses at most n bytes into plain, and reports whether that is all.
 func (b *bodies) unpack(ctx context.Context, encoding string, sent []byte, plain *body, n int) (whole bool, err error) {
 	idle := b.short
 	if n > budget.SmallBody {

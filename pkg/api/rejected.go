@@ -62,7 +62,7 @@ func newRejected(log *slog.Logger, m *metrics, auth Authenticator) *rejected {
 	return &rejected{log: log, metrics: m, auth: auth, clients: make(map[rejectedKey]*rejectedClient)}
 }
 
-// ofClient tells whether the client must change something; not for missing routes, early
+// ofClient reports whether the client must change something; not for missing routes, early
 // requests, or overload.
 func ofClient(f failure) bool {
 	switch f.Status {
@@ -93,7 +93,7 @@ func (j *rejected) note(c *call, f failure) {
 		"request_id", c.id, "client_request_id", c.ref, "others", others)
 }
 
-// sample tells whether to log a rejection now, and how many of its client were not logged.
+// sample reports whether to log a rejection now, and how many of its client were not logged.
 func (j *rejected) sample(key rejectedKey, now time.Time) (others int, tell bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -115,7 +115,7 @@ func (j *rejected) sample(key rejectedKey, now time.Time) (others int, tell bool
 	return others, true
 }
 
-// forget drops the clients that are no longer rejected, and tells whether a slot is free.
+// forget drops the clients that are no longer rejected, and reports whether a slot is free.
 func (j *rejected) forget(now time.Time) bool {
 	for key, client := range j.clients {
 		if now.Sub(client.last) >= tellEvery {

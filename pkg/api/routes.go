@@ -34,7 +34,7 @@ type call struct {
 	named string // the claimed subject, even if the token is invalid
 }
 
-// elastic tells whether the call came by the second port.
+// elastic reports whether the call came by the second port.
 func (c *call) elastic() bool { return c.c.GetBool(elasticKey) }
 
 // handler handles a call; an error becomes a problem in the answer.
@@ -249,7 +249,7 @@ func clientsID(h http.Header) string {
 	return values[0]
 }
 
-// accepts tells whether the Accept header allows one of the media types.
+// accepts reports whether the Accept header allows one of the media types.
 func accepts(h http.Header, offers ...string) bool {
 	values := strings.Join(h["Accept"], ",")
 	if values == "" || values == "*/*" {

@@ -36,7 +36,7 @@ type State interface {
 
 // Usage is the usage of the state store. *state.Usage is the real one.
 //
-// Fields counts the dataset fields of a subject, and tells whether the target is one of them;
+// Fields counts the dataset fields of a subject, and reports whether the target is one of them;
 // ready is false until that is known. Expect counts an accepted change. Full tells that the
 // store is full.
 type Usage interface {
@@ -105,7 +105,7 @@ func (s *Server) recall(ctx context.Context, t change.Target) (remembered, error
 	}
 }
 
-// exists tells whether the target can be read. A user always can.
+// exists reports whether the target can be read. A user always can.
 func (r *remembered) exists() bool {
 	return r.Target.User != "" || len(r.Doc) > 0
 }
@@ -238,7 +238,7 @@ func (c condition) check(now *remembered) error {
 	return nil
 }
 
-// unmodified tells whether the reader already has this state.
+// unmodified reports whether the reader already has this state.
 func (c condition) unmodified(now *remembered) bool {
 	return c.noneMatch != nil && matches(c.noneMatch, now, true)
 }

@@ -74,7 +74,7 @@ func (a *Authenticator) Authenticate(header string) (flow.Caller, error) {
 	return flow.Caller{}, flow.ErrTokenInvalid
 }
 
-// Configured tells whether the subject has a static token, expired or not.
+// Configured reports whether the subject has a static token, expired or not.
 func (a *Authenticator) Configured(subject string) bool {
 	tokens := a.tokens.Load()
 	return tokens != nil && tokens.subjects[subject]

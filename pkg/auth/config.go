@@ -28,7 +28,7 @@ type JWT struct {
 	Refresh time.Duration `kong:"-" default:"10m"` // how often keys are refetched
 }
 
-// remote tells whether keys are fetched.
+// remote reports whether keys are fetched.
 func (j JWT) remote() bool { return strings.Contains(j.JWKS, "://") }
 
 func (j JWT) enabled() bool { return j.JWKS != "" || j.SecretFile != "" }

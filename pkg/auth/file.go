@@ -103,7 +103,7 @@ func parseTable(content []byte, reserved string) (*table, error) {
 	return t, nil
 }
 
-// mayBeCut tells whether the file could be truncated: a token of several lines may grant
+// mayBeCut reports whether the file could be truncated: a token of several lines may grant
 // more without its last ones. One in braces is whole or invalid YAML.
 func mayBeCut(content []byte) bool {
 	if bytes.HasSuffix(bytes.TrimSpace(content), []byte("\n...")) {

@@ -140,7 +140,7 @@ func (b *Bucket) MaxBytes(ctx context.Context) (int64, error) {
 	return info.Config.MaxBytes, nil
 }
 
-// isWrongSequence tells whether an expected revision did not match.
+// isWrongSequence reports whether an expected revision did not match.
 func isWrongSequence(err error) bool {
 	const single, replicated = 10071, 10164 // error codes
 	var api *jetstream.APIError

@@ -158,7 +158,7 @@ var (
 	projectAuthority = []string{"grant", "license"}
 )
 
-// isAuthority tells whether a member grants authority by its name, ignoring case like
+// isAuthority reports whether a member grants authority by its name, ignoring case like
 // names of secrets, since JSON readers may ignore case.
 func isAuthority(name string, names []string) bool {
 	return slices.ContainsFunc(names, func(authority string) bool { return strings.EqualFold(name, authority) })

@@ -88,7 +88,7 @@ func newChange(kind Kind, target Target, by string) *Change {
 	return &Change{Kind: kind, Target: target, By: by, At: time.Now().UTC(), ID: "change-" + rand.Text()}
 }
 
-// Empty tells whether the change has no effect and need not be published: a patch without
+// Empty reports whether the change has no effect and need not be published: a patch without
 // members that its author may set.
 func (c *Change) Empty() bool { return c.Kind == UserPatched && len(c.Members) == 0 }
 

@@ -42,13 +42,13 @@ func secretOf(name string, v any) secret {
 	return noSecret
 }
 
-// placeholder tells whether a value means "unchanged".
+// placeholder reports whether a value means "unchanged".
 func placeholder(v any) bool {
 	s, ok := v.(string)
 	return ok && (strings.Trim(s, "*") == "" || s == "<PASSWORD>" || s == "<SECRET_KEY>")
 }
 
-// copied tells whether v is the specification's placeholder for a member that is not a
+// copied reports whether v is the specification's placeholder for a member that is not a
 // secret here: copied from an example, not meant.
 func copied(name string, v any) bool {
 	return name == "ak" && v == "<ACCESS_KEY>" || name == "telephone" && v == "<PHONE>"

@@ -151,7 +151,7 @@ func (c *checker) problem(code, detail string) {
 	c.problems = append(c.problems, Problem{Pointer: c.path.String(), Code: code, Detail: detail})
 }
 
-// isInteger tells whether a JSON number is an int64, as 5, 5.0 and 50e-1 are.
+// isInteger reports whether a JSON number is an int64, as 5, 5.0 and 50e-1 are.
 func isInteger(number string) bool {
 	if _, err := strconv.ParseInt(number, 10, 64); err == nil {
 		return true

@@ -148,7 +148,7 @@ func (c chart) Drawn() drawing {
 	return p.end()
 }
 
-// Label tells whether a number names something rather than counts it: it is neither drawn
+// Label reports whether a number names something rather than counts it: it is neither drawn
 // nor grouped.
 func (c answerColumn) Label() bool {
 	for _, end := range []string{"key", "keys", "id", "version", "position", "lane", "incarnation", "seq", "idx"} {

@@ -86,7 +86,7 @@ func letterFilters(r *http.Request) (filters, error) {
 	return f, f.Check()
 }
 
-// takenBy tells whether a letter is one of those that filters pick.
+// takenBy reports whether a letter is one of those that filters pick.
 func (l Letter) takenBy(f filters) bool {
 	code, source, lane := f.Value("code"), f.Value("source"), f.Value("lane")
 	return (code == "" || l.Code == code) && (source == "" || l.Message.Source == source) && (lane == "" || strconv.Itoa(l.Message.Lane) == lane)

@@ -123,7 +123,7 @@ type variableRow struct {
 	History []recordRow // its values, the first of all records of the instance alone
 }
 
-// Cut tells whether there is more of the value than is shown.
+// Cut reports whether there is more of the value than is shown.
 func (v variableRow) Cut() bool { return uint64(len(v.Value)) < v.Size }
 
 // recordRow is a record of the instance.

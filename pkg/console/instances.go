@@ -32,7 +32,7 @@ func init() { // they name each other
 	instanceKind.rows, instanceKind.matches = (*asked).instanceRows, (*asked).ofInstance
 }
 
-// ongoing tells whether only instances that are active are asked for.
+// ongoing reports whether only instances that are active are asked for.
 func (a *asked) ongoing() bool {
 	return a.Value("state") == "ACTIVE" || a.Value("incident") == "open" || a.Value("at") != ""
 }

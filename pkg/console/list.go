@@ -151,7 +151,7 @@ type asked struct {
 // Value is that of a filter.
 func (a *asked) Value(name string) string { return a.Filters.Value(name) }
 
-// Anytime tells whether things are shown whenever they began, as those of one instance are.
+// Anytime reports whether things are shown whenever they began, as those of one instance are.
 func (a *asked) Anytime() bool {
 	return a.Value("any") != "" || a.Value("instance") != "" || a.Value("at") != ""
 }
@@ -326,7 +326,7 @@ func (p *listPage) First() int { return (p.Page-1)*shownOnPage + 1 }
 // Last is that of the last one.
 func (p *listPage) Last() int { return p.First() + len(p.Answer.Rows) - 1 }
 
-// More tells whether there is another page.
+// More reports whether there is another page.
 func (p *listPage) More() bool { return p.Count() != nil && uint64(p.Last()) < p.Count().Count }
 
 // With is the same list with pairs of a parameter and its value; without the page.

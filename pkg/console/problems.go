@@ -47,7 +47,7 @@ const (
 // rejectedLately is how long a client that is rejected no more needs attention.
 const rejectedLately = 5 * time.Minute
 
-// isBusy tells whether ClickHouse answered that statements or memory are used up.
+// isBusy reports whether ClickHouse answered that statements or memory are used up.
 func isBusy(err error) bool {
 	var exception *clickhouse.Exception
 	return errors.As(err, &exception) && slices.Contains([]int32{202, 241, 776, 777}, exception.Code)

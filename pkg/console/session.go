@@ -33,7 +33,7 @@ type session struct {
 	at       time.Time   // when this request came: what its page says is as of then
 }
 
-// May tells whether the session may act, and not only look.
+// May reports whether the session may act, and not only look.
 func (s *session) May() bool { return s.identity.May(flow.ScopeAdmin) }
 
 // Subject is who it is.
@@ -42,7 +42,7 @@ func (s *session) Subject() string { return s.identity.Subject }
 // CSRF is what a form of this session must bring.
 func (s *session) CSRF() string { return s.csrf }
 
-// Limited tells whether the session sees some tenants only.
+// Limited reports whether the session sees some tenants only.
 func (s *session) Limited() bool { return s.identity.Tenants != nil }
 
 // whole refuses what cannot be cut down to some tenants.
@@ -261,7 +261,7 @@ func mayLook(who flow.Caller) bool {
 	return who.May(flow.ScopeRead) || who.May(flow.ScopeAdmin)
 }
 
-// brings tells whether a form brings what the session has given it.
+// brings reports whether a form brings what the session has given it.
 func (s *session) brings(r *http.Request) bool {
 	return subtle.ConstantTimeCompare([]byte(r.PostFormValue("csrf")), []byte(s.csrf)) == 1
 }

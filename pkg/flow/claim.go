@@ -91,7 +91,7 @@ type Outcome struct {
 // ErrMissing means that ClickHouse deduplicated a token whose rows are missing.
 var ErrMissing = errors.New("it was deduplicated but has no rows: reset the deduplication window (docs/runbooks/lanes.md says how)")
 
-// Equal tells whether both claims of a block have made the same progress.
+// Equal reports whether both claims of a block have made the same progress.
 func (c Claim) Equal(d Claim) bool {
 	return c.Settled == d.Settled && slices.Equal(c.Pieces, d.Pieces) && (c.Cut == nil) == (d.Cut == nil) && (c.Cut == nil || *c.Cut == *d.Cut)
 }
@@ -125,7 +125,7 @@ func addEarlier(all []StoredDay, day string, rows uint64) []StoredDay {
 
 func (c Claim) String() string { return fmt.Sprintf("%d-%d", c.First, c.Last) }
 
-// IsSettled tells whether every row is stored or dead-lettered.
+// IsSettled reports whether every row is stored or dead-lettered.
 func (c Claim) IsSettled() bool { return len(c.Pieces) == 0 }
 
 // Piece is the rows of piece i.
@@ -151,7 +151,7 @@ func (c Claim) FirstOpen() int {
 	return slices.IndexFunc(c.Pieces, func(p Piece) bool { return p.State == PieceOpen })
 }
 
-// InCut tells whether piece i is a part of the piece being cut.
+// InCut reports whether piece i is a part of the piece being cut.
 func (c Claim) InCut(i int) bool {
 	return c.Cut != nil && c.Piece(i).From >= c.Cut.From && c.Pieces[i].To <= c.Cut.To
 }

@@ -25,7 +25,7 @@ func (e Exclusion) String() string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// Glob tells whether a text matches a pattern, in which * matches any text.
+// Glob reports whether a text matches a pattern, in which * matches any text.
 func Glob(pattern string, text []byte) bool {
 	for {
 		before, after, star := strings.Cut(pattern, "*")

@@ -55,7 +55,7 @@ func ReplayOf(id string) string {
 	return rest
 }
 
-// IsWhole tells whether an origin is that of a whole message. Its records are identified
+// IsWhole reports whether an origin is that of a whole message. Its records are identified
 // by it and their number in the replaying request.
 func IsWhole(origin string) bool { return strings.Contains(origin, ".-") }
 

@@ -83,7 +83,7 @@ func (s *session) expired(ctx context.Context, b *block, c flow.Claim, r flow.Ru
 	return o, nil
 }
 
-// mayHaveExpired tells whether rows of a claim may have expired since they were stored.
+// mayHaveExpired reports whether rows of a claim may have expired since they were stored.
 func (s *session) mayHaveExpired(ctx context.Context, c flow.Claim) (bool, error) {
 	first := c.StoredAt
 	if c.RenewedAt > 0 {
@@ -113,7 +113,7 @@ const safeParts = 50_000
 // rememberedFor is the validity of an answer about the age of tokens.
 const rememberedFor = time.Minute
 
-// isRemembered tells whether the tables still know the claim's tokens, if they were inserted.
+// isRemembered reports whether the tables still know the claim's tokens, if they were inserted.
 func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (bool, error) {
 	now := s.cfg.Now()
 	_, parts, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns}, time.UnixMilli(c.ClaimedAt))
@@ -127,7 +127,7 @@ func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (boo
 	return true, nil
 }
 
-// isFresh tells whether the claim was made, or its tokens were known to be remembered, recently.
+// isFresh reports whether the claim was made, or its tokens were known to be remembered, recently.
 func (s *session) isFresh() bool {
 	// By both clocks: the monotonic one may stop while the machine sleeps.
 	now := s.cfg.Now()

@@ -93,7 +93,7 @@ func (b *block) empty() bool { return b.first == 0 }
 
 func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
 
-// ended tells whether nothing more may be added: after a move marker, or beyond the months or requests
+// ended reports whether nothing more may be added: after a move marker, or beyond the months or requests
 // of a claim.
 func (b *block) ended() bool {
 	return !b.empty() && (len(b.moved()) > 0 || len(b.months) > maxMonths || b.places >= maxPlaces)

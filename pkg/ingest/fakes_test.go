@@ -201,7 +201,7 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 	return err
 }
 
-// isLasting tells whether a step leaves something behind that may arrive late.
+// isLasting reports whether a step leaves something behind that may arrive late.
 func isLasting(op string) bool {
 	return strings.HasPrefix(op, "insert ") || strings.HasPrefix(op, "swap ") || strings.HasPrefix(op, "set aside ")
 }

@@ -153,7 +153,7 @@ func (f *filler) fillNew(ctx context.Context, b *block) error {
 	}
 }
 
-// isVoid tells whether a request of the next message is void: its entry came too late, or its source had left the
+// isVoid reports whether a request of the next message is void: its entry came too late, or its source had left the
 // lane.
 func (f *filler) isVoid(b *block, m *flow.Message) bool {
 	if f.requests.IsVoid(&f.next) {

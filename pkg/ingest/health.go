@@ -84,7 +84,7 @@ func (h *health) failed(err error) time.Duration {
 	return pause
 }
 
-// isCutOff tells whether the warehouse was unreachable for long.
+// isCutOff reports whether the warehouse was unreachable for long.
 func (h *health) isCutOff() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

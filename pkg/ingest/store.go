@@ -297,7 +297,7 @@ func (s *session) complete(b *block, c flow.Claim) error {
 	return nil
 }
 
-// isPending tells whether a block is stored but not recorded as done.
+// isPending reports whether a block is stored but not recorded as done.
 func (s *session) isPending() bool { return s.next.Done != s.state.Done }
 
 // advance records the stored block as done.

@@ -39,7 +39,7 @@ func (t *strain) note(failed *flow.StoreError) {
 	}
 }
 
-// isTooHeavy tells whether to cut the piece.
+// isTooHeavy reports whether to cut the piece.
 func (t *strain) isTooHeavy() bool { return t.heavy >= heavyTries }
 
 // timeout is the timeout of an insert: doubled after each one that exceeded it.

@@ -90,7 +90,7 @@ func (r *holder) give() {
 	r.held[most].cancel()
 }
 
-// take acquires the lease of a free lane, and tells whether it did.
+// take acquires the lease of a free lane, and reports whether it did.
 func (r *holder) take(ctx context.Context, lane int) bool {
 	key := lanePrefix + strconv.Itoa(lane)
 	s, ok := r.seen[key]

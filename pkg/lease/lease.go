@@ -234,7 +234,7 @@ type ended struct {
 	err  error
 }
 
-// see stores an entry, nil at the end of the present ones, and tells whether it changes
+// see stores an entry, nil at the end of the present ones, and reports whether it changes
 // the balance. Renewals do not: a thousand lanes have five hundred a second, and balancing
 // visits every lane.
 func (r *holder) see(entry jetstream.KeyValueEntry) (news bool) {
@@ -255,7 +255,7 @@ func (r *holder) see(entry jetstream.KeyValueEntry) (news bool) {
 	return !known || before.owner != now.owner || now.at.Sub(before.at) >= r.cfg.TTL
 }
 
-// isBlind tells whether the watch has not shown this instance's own entry for long. After a
+// isBlind reports whether the watch has not shown this instance's own entry for long. After a
 // restore set the bucket back, a watch waits for sequences beyond the bucket's end.
 func (r *holder) isBlind() bool {
 	if r.said.IsZero() || time.Since(r.said) < r.cfg.TTL/2 {
@@ -307,7 +307,7 @@ func (r *holder) renew(ctx context.Context) {
 	}
 }
 
-// ours tells whether the lease is still held here under another revision: the answer to an
+// ours reports whether the lease is still held here under another revision: the answer to an
 // earlier renewal was lost.
 func (r *holder) ours(ctx context.Context, lane int, held *lease, begun time.Time) bool {
 	entry, err := r.bucket.Get(ctx, lanePrefix+strconv.Itoa(lane))
@@ -374,10 +374,10 @@ func (r *holder) end(ctx context.Context, e ended) {
 	}
 }
 
-// isResting tells whether this instance takes no lanes, since it cannot do their work.
+// isResting reports whether this instance takes no lanes, since it cannot do their work.
 func (r *holder) isResting() bool { return time.Now().Before(r.resting) }
 
-// Others tells whether another instance runs.
+// Others reports whether another instance runs.
 func (l *Leases) Others() bool { return l.others.Load() }
 
 // leave deletes this instance's membership.
@@ -389,14 +389,14 @@ func (r *holder) leave(ctx context.Context) {
 	}
 }
 
-// isMoved tells whether an expected revision did not match.
+// isMoved reports whether an expected revision did not match.
 func isMoved(err error) bool {
 	const single, replicated = 10071, 10164 // wrong last sequence, of one server and of several
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == single || api.ErrorCode == replicated)
 }
 
-// sleep waits, and tells whether ctx is still open.
+// sleep waits, and reports whether ctx is still open.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

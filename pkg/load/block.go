@@ -153,7 +153,7 @@ func (t *template) numbers(json []byte, now, deployed int64) {
 	t.text = append(t.text, json...)
 }
 
-// isKey tells whether a number is a key, by its size, other than that of a deployment.
+// isKey reports whether a number is a key, by its size, other than that of a deployment.
 func isKey(n, deployed int64) bool {
 	partition := n >> keyBits
 	return 1 <= partition && partition <= enginePartitions && (partition > 1 || n&(1<<keyBits-1) > deployed)

@@ -21,7 +21,7 @@ type answer struct {
 	retryAfter time.Duration // 0: none
 }
 
-// ok tells whether the records are durable; no other response is an acknowledgement.
+// ok reports whether the records are durable; no other response is an acknowledgement.
 func (a answer) ok() bool {
 	return a.status == http.StatusOK && strings.TrimSpace(string(a.body)) == `{"status":"OK"}`
 }

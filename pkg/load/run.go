@@ -133,7 +133,7 @@ func (w *worker) deliver(stop, inFlight context.Context, r *request) error {
 	}
 }
 
-// retryable tells whether a retry may succeed after a status.
+// retryable reports whether a retry may succeed after a status.
 func retryable(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -164,7 +164,7 @@ func reason(a answer, err error) string {
 	}
 }
 
-// sleep tells whether d passed before ctx was done.
+// sleep reports whether d passed before ctx was done.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

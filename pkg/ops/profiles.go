@@ -65,7 +65,7 @@ func forwarded(r *http.Request) bool {
 	return r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != ""
 }
 
-// crossSite tells whether a browser sends the request for another site.
+// crossSite reports whether a browser sends the request for another site.
 func crossSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") != "" || site != "" && site != "none" && site != "same-origin"

@@ -48,7 +48,7 @@ func NewTracing(ctx context.Context, service, version string, log *slog.Logger) 
 	return &Tracing{sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of))}, nil
 }
 
-// tracingWanted tells whether the environment enables tracing. Unsupported settings are an
+// tracingWanted reports whether the environment enables tracing. Unsupported settings are an
 // error.
 func tracingWanted(environ func(string) string) (bool, error) {
 	if strings.EqualFold(strings.TrimSpace(environ("OTEL_SDK_DISABLED")), "true") {

@@ -139,7 +139,7 @@ func (p *Process) Signal(sig syscall.Signal) bool {
 	return p.running() && !p.run.told && p.run.cmd.Process.Signal(sig) == nil
 }
 
-// Pause suspends the process, its connections open, and tells whether it ran. On Linux it
+// Pause suspends the process, its connections open, and reports whether it ran. On Linux it
 // returns once all threads are stopped.
 func (p *Process) Pause() bool {
 	if !p.Signal(syscall.SIGSTOP) {
@@ -171,7 +171,7 @@ func stands(pid int) bool {
 // Resume resumes a paused process.
 func (p *Process) Resume() { p.Signal(syscall.SIGCONT) }
 
-// Kill ends the process by SIGKILL, waits until it is gone, and tells whether it ran.
+// Kill ends the process by SIGKILL, waits until it is gone, and reports whether it ran.
 func (p *Process) Kill() bool {
 	ran, _ := p.end(syscall.SIGKILL)
 	return ran

@@ -76,7 +76,7 @@ func records(t *testing.T, p flow.Chunk) (all []string) {
 	return all
 }
 
-// same tells whether two records have the same members.
+// same reports whether two records have the same members.
 func same(a, b string) bool {
 	return recordtest.Same([]byte(a), []byte(b))
 }

@@ -76,7 +76,7 @@ func (f Forgets) Rows(m *flow.Message, c *Columns, from int) (rows []int) {
 	return rows
 }
 
-// Names tells whether an undecodable record, or with index < 0 a whole message, names a
+// Names reports whether an undecodable record, or with index < 0 a whole message, names a
 // forgotten instance. It has no timestamp, so the receive time of its request counts.
 func (f Forgets) Names(m *flow.Message, index int, raw []byte) bool {
 	of, some := f.sources[m.Source]
@@ -121,7 +121,7 @@ func (f Forgets) Of(m *flow.Message) map[int]bool {
 	return skipped
 }
 
-// names tells whether a record of this time names one of the instances. A key must be a
+// names reports whether a record of this time names one of the instances. A key must be a
 // whole run of digits, outside the member sequence, whose range engines share with keys.
 // Keys that are not numbers match as text.
 func (of forgotten) names(raw []byte, at int64) bool {

@@ -23,7 +23,7 @@ func (c *Columns) kind(row int, positioned bool) uint8 {
 	return flow.ByPlace
 }
 
-// positioned tells whether the current record will be identified by position.
+// positioned reports whether the current record will be identified by position.
 func (w *walker) positioned() bool {
 	for _, f := range [...]field{fieldPartitionID, fieldPosition} {
 		v := w.get(f)
@@ -103,7 +103,7 @@ func appendOrigin(b []byte, lane int, incarnation, seq uint64, index int) []byte
 	return strconv.AppendInt(append(b, '.'), int64(index), 10)
 }
 
-// IsReplayed tells whether a row identified by place is a replayed dead letter: its place
+// IsReplayed reports whether a row identified by place is a replayed dead letter: its place
 // differs from where it was read.
 func (c *Columns) IsReplayed(row int) bool {
 	var place [96]byte

@@ -85,7 +85,7 @@ func (m *Mask) add(name string) {
 	}
 }
 
-// has tells whether a name, unquoted and unescaped, is masked. It is called for every
+// has reports whether a name, unquoted and unescaped, is masked. It is called for every
 // name outside the cache, so a cheap filter comes first.
 func (m *Mask) has(name []byte) bool {
 	if m.lengths>>min(len(name), 63)&1 == 0 || len(name) == 0 || !m.first[name[0]] {
@@ -114,7 +114,7 @@ var stars = func() (stars [maxTexts + 1]string) {
 	return stars
 }()
 
-// note tells whether a name is masked, and marks its value, at i, as a secret.
+// note reports whether a name is masked, and marks its value, at i, as a secret.
 func (s *scanner) note(name value, i int) bool {
 	plain := s.b[name.start+1 : name.end-1]
 	if name.kind == kindEscaped {
@@ -175,7 +175,7 @@ func (w *walker) noteVariable() {
 	}
 }
 
-// isMasked tells whether the text at an offset is a masked name.
+// isMasked reports whether the text at an offset is a masked name.
 func (w *walker) isMasked(at uint32) bool {
 	text := scanner{b: w.b}
 	end, k := text.skip(int(at), 0)
@@ -221,7 +221,7 @@ func (s *scanner) lookInto(at, end int) {
 	}
 }
 
-// mayHoldNames tells whether an escaped text may be JSON with members.
+// mayHoldNames reports whether an escaped text may be JSON with members.
 func mayHoldNames(raw []byte) bool {
 	switch {
 	case len(raw) == 0:

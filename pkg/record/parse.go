@@ -106,7 +106,7 @@ func (p *parser) document(at int) (end int, wrapped bool) {
 	return p.add(at, end), false
 }
 
-// wraps tells whether the object just read wraps a list of records.
+// wraps reports whether the object just read wraps a list of records.
 func (w *walker) wraps() bool {
 	return w.get(fieldRecords).kind == kindArray && w.seen&(1<<fieldValue|1<<fieldValueType) == 0
 }
@@ -187,7 +187,7 @@ func (r *Request) row(at, end int) {
 	w.mask = mask
 }
 
-// isWide tells whether the rows would take far more memory than the body.
+// isWide reports whether the rows would take far more memory than the body.
 func (p *parser) isWide() bool { return len(p.columns.TS)*512 > 4*len(p.body)+1<<20 }
 
 // use selects the mask. Masked names must not be cached.

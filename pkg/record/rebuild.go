@@ -51,7 +51,7 @@ func (c *Columns) form(row int, left fieldSet) {
 	c.Form.set(row, form[:size])
 }
 
-// isCanonical tells whether a text is a whole number as a column writes it again.
+// isCanonical reports whether a text is a whole number as a column writes it again.
 func isCanonical(text []byte) bool {
 	_, plain := cutSign(text)
 	n := len(plain)

@@ -90,10 +90,10 @@ func (r *Request) Record(i int) []byte {
 	return r.body[r.records[i].start:r.records[i].end]
 }
 
-// AllIDs tells whether every record has a non-empty id.
+// AllIDs reports whether every record has a non-empty id.
 func (r *Request) AllIDs() bool { return r.noID == 0 }
 
-// Identified tells whether every record has a deduplication key of its own, position or
+// Identified reports whether every record has a deduplication key of its own, position or
 // id: a repeat is then recognised in any request.
 func (r *Request) Identified() bool { return r.byPlace == 0 }
 

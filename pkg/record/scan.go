@@ -148,7 +148,7 @@ func (s *scanner) next(i int, first bool, end byte) (at int, more bool) {
 	return s.fail(CodeInvalidJSON, i), false
 }
 
-// follows tells whether a comma at i is directly followed by a member.
+// follows reports whether a comma at i is directly followed by a member.
 func (s *scanner) follows(i int) bool {
 	return i+1 < len(s.b) && s.b[i] == ',' && s.b[i+1] > ' '
 }

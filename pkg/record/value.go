@@ -136,7 +136,7 @@ const (
 	tooLate  = 4102444800000 // 2100-01-01
 )
 
-// plausible tells whether ms is a valid time of a record. No clock is read, so the result
+// plausible reports whether ms is a valid time of a record. No clock is read, so the result
 // depends on the record alone.
 func plausible(ms int64) bool { return earliest <= ms && ms < tooLate }
 

@@ -196,7 +196,7 @@ func (w *walker) member(names *names, i int, fields map[string]field) (f field, 
 	return f, at
 }
 
-// onlyNow tells whether the member's content must be hashed while it is read. content
+// onlyNow reports whether the member's content must be hashed while it is read. content
 // hashes the others later, and custom headers, which rarely change.
 func (w *walker) onlyNow(f field, at int) bool {
 	return f == fieldUnknown || at < len(w.b) && (w.b[at] == '{' || w.b[at] == '[') && f != fieldCustomHeaders

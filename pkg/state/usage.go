@@ -92,7 +92,7 @@ func (u *Usage) follow(ctx context.Context) error {
 	}
 }
 
-// Fields counts the dataset fields of a subject, tombstones included, and tells whether the
+// Fields counts the dataset fields of a subject, tombstones included, and reports whether the
 // target is one of them. A field belongs to the subject that changed it last. ready is
 // false until all entries were seen.
 func (u *Usage) Fields(subject string, target change.Target) (n int, own, ready bool) {
@@ -119,7 +119,7 @@ func (u *Usage) Expect(subject string, target change.Target, size int) {
 	}
 }
 
-// Full tells whether nine tenths of the bucket are used: the rest is reserved for accepted
+// Full reports whether nine tenths of the bucket are used: the rest is reserved for accepted
 // changes that are not applied yet.
 func (u *Usage) Full() bool {
 	u.mu.Lock()

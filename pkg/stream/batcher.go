@@ -60,7 +60,7 @@ type batch struct {
 
 var entries = sync.Pool{New: func() any { return new(flow.EntryWriter) }}
 
-// full tells whether the lane's queue is full.
+// full reports whether the lane's queue is full.
 func (q *batcher) full() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

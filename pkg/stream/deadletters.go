@@ -130,7 +130,7 @@ func ofNoLane(d flow.Dead) flow.Dead {
 	return d
 }
 
-// isOneTooMany tells whether the subject already has its message.
+// isOneTooMany reports whether the subject already has its message.
 func isOneTooMany(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == codeStoreFailed && strings.Contains(api.Description, "per subject")

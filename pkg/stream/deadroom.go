@@ -256,13 +256,13 @@ func (l *DeadLetters) Admits(source string) error {
 	return nil
 }
 
-// has tells whether a letter exists.
+// has reports whether a letter exists.
 func (l *DeadLetters) has(ctx context.Context, subject string) bool {
 	_, err := l.stream.js.Last(ctx, DeadStream, subject)
 	return err == nil
 }
 
-// refusedForRoom tells whether an error is about space, not about the letter.
+// refusedForRoom reports whether an error is about space, not about the letter.
 func refusedForRoom(err error) bool {
 	return errors.Is(err, flow.ErrFull) || errors.Is(err, flow.ErrDeadShare)
 }

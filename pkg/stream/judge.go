@@ -100,7 +100,7 @@ func (a *attempts) send(ctx context.Context, s *Stream, lane *Lane, msg *nats.Ms
 	return got, err
 }
 
-// quiet tells whether no server has answered for longer than a submitter should wait, after a
+// quiet reports whether no server has answered for longer than a submitter should wait, after a
 // failed attempt since begun. A server that is only slow answers pings and keeps the
 // connection.
 func (a *attempts) quiet(v verdict, begun time.Time) bool {
@@ -121,7 +121,7 @@ func (a *attempts) quiet(v verdict, begun time.Time) bool {
 	return a.cfg.Now().Sub(a.silent) > patience
 }
 
-// pause waits between attempts, longer each time unless no server answers, and tells whether
+// pause waits between attempts, longer each time unless no server answers, and reports whether
 // to continue.
 func (a *attempts) pause(ctx context.Context) bool {
 	wait := min(25*time.Millisecond<<min(a.tries, 6), time.Second)
@@ -207,7 +207,7 @@ func judgeAttempt(err error) (v verdict, reason string, answer error) {
 	return unknown, "other", unavailable(err, 5*time.Second)
 }
 
-// isCut tells whether the connection failed during an attempt.
+// isCut reports whether the connection failed during an attempt.
 func isCut(err error) bool {
 	var network *net.OpError
 	return errors.Is(err, errDisconnected) || errors.Is(err, nats.ErrDisconnected) ||
@@ -252,7 +252,7 @@ func gap(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", flow.ErrGap, fmt.Sprintf(format, args...))
 }
 
-// isCode tells whether err is of JetStream, with one of these codes.
+// isCode reports whether err is of JetStream, with one of these codes.
 func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {

@@ -81,7 +81,7 @@ func (v *view) lane(number int) (*Lane, bool) {
 	return v.lanes[i], true
 }
 
-// has tells whether all these lanes exist.
+// has reports whether all these lanes exist.
 func (v *view) has(numbers []int) bool {
 	for _, n := range numbers {
 		if _, ok := v.lane(n); !ok {
@@ -300,7 +300,7 @@ func (s *Stream) lookNow(ctx context.Context) (*view, error) {
 // until is the time until which a view may be used.
 func (s *Stream) until(v *view) time.Time { return v.looked.Add(s.cfg.Fresh) }
 
-// passed tells whether a time has passed by either clock: the wall clock may be set back, the
+// passed reports whether a time has passed by either clock: the wall clock may be set back, the
 // monotonic one may stop while the machine sleeps.
 func passed(now, t time.Time) bool {
 	return now.After(t) || now.Round(0).After(t.Round(0))

@@ -230,7 +230,7 @@ func (p *LaneStates) follow(ctx context.Context, lane *Lane, last, id uint64) er
 	}
 }
 
-// moved tells whether this very call moved the entry, in an attempt whose answer was lost: no
+// moved reports whether this very call moved the entry, in an attempt whose answer was lost: no
 // other owner writes the same.
 func (p *LaneStates) moved(ctx context.Context, lane int, next flow.LaneState, value []byte) (flow.LaneState, error) {
 	entry, err := p.stream.checkpoints.Get(ctx, p.key(lane))

@@ -38,7 +38,7 @@ func (s *Stream) request(ctx context.Context, lane *Lane, msg *nats.Msg) (ack, e
 	return got, err
 }
 
-// holds tells whether a lane's leader has the message of this sequence and id. Sequence and time
+// holds reports whether a lane's leader has the message of this sequence and id. Sequence and time
 // prove nothing about a lane that may have been set back.
 func (s *Stream) holds(ctx context.Context, place flow.Place) (bool, error) {
 	if !s.link.up() {
@@ -120,7 +120,7 @@ func (l *link) silentSince(begun time.Time) time.Time {
 	return begun
 }
 
-// up tells whether there is a connection.
+// up reports whether there is a connection.
 func (l *link) up() bool {
 	status, _ := l.js.Status()
 	return status == nats.CONNECTED

@@ -56,7 +56,7 @@ func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 	}
 }
 
-// lists tells whether the names of the streams are known at present.
+// lists reports whether the names of the streams are known at present.
 func lists(w *world, js jetstream.JetStream) bool {
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 	defer cancel()

@@ -112,7 +112,7 @@ func (p *Publisher) repeat(ctx context.Context, sub *flow.Submission, r *request
 	return flow.Receipt{Replayed: true, Places: places}, true, nil
 }
 
-// holds tells whether a lane holds a message, retrying until a server answers.
+// holds reports whether a lane holds a message, retrying until a server answers.
 func (p *Publisher) holds(ctx context.Context, place flow.Place) (held bool, err error) {
 	a := p.attempts()
 	err = a.until(ctx, func() (err error) {

@@ -124,7 +124,7 @@ func (r *Reader) StreamID() string { return r.opened.StreamID() }
 // Created is the creation time of that stream, by the server's clock.
 func (r *Reader) Created() time.Time { return r.opened.Created }
 
-// follows tells whether a message is the next one. Of changes only the consumer's numbering can tell.
+// follows reports whether a message is the next one. Of changes only the consumer's numbering can tell.
 func (r *Reader) follows(m *broker.Message) bool {
 	if r.filter != "" {
 		return m.Number == r.delivered+1
@@ -181,7 +181,7 @@ func (r *Reader) Next(ctx context.Context) (flow.Entry, error) {
 	}
 }
 
-// isPassedOver tells whether the lane had a message for this reader before the last silence: the server of the consumer lags.
+// isPassedOver reports whether the lane had a message for this reader before the last silence: the server of the consumer lags.
 func (r *Reader) isPassedOver(ctx context.Context, known uint64) bool {
 	if known < r.next {
 		return false
@@ -253,7 +253,7 @@ func (r *Reader) drop() {
 // Close ends reading. Not concurrently with Next.
 func (r *Reader) Close() { r.drop() }
 
-// sleep waits, and tells whether ctx is still open.
+// sleep waits, and reports whether ctx is still open.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -180,7 +180,7 @@ func (l *DeadLetters) forget(ctx context.Context, d DeadLetter) error {
 	return l.stream.remove(ctx, NoteStream, note.Sequence)
 }
 
-// has tells whether the lanes hold any part of a submission since a note. A lane missing in the
+// has reports whether the lanes hold any part of a submission since a note. A lane missing in the
 // note is searched from its beginning.
 func (s *Stream) has(ctx context.Context, id string, note []byte) (bool, error) {
 	var ends replayNote

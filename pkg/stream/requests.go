@@ -123,7 +123,7 @@ func idOf(sub *flow.Submission) [16]byte {
 	return xxh3.Hash128(b).Bytes()
 }
 
-// failed tells whether a batch of the request has failed, so that it must be sent again.
+// failed reports whether a batch of the request has failed, so that it must be sent again.
 func (r *request) failed() bool {
 	for _, b := range r.batches {
 		select {
@@ -167,7 +167,7 @@ func (b *batch) wait(ctx context.Context) error {
 	}
 }
 
-// worse tells whether to report err rather than other: a request that can never be stored
+// worse reports whether to report err rather than other: a request that can never be stored
 // comes first, then an unknown outcome.
 func worse(err, other error) bool {
 	if err == nil || other == nil {

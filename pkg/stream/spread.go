@@ -196,7 +196,7 @@ func (s *Stream) insist(ctx context.Context, call func(context.Context) error) e
 	}
 }
 
-// isTransient tells whether the outcome of a call is unknown, or it was not made.
+// isTransient reports whether the outcome of a call is unknown, or it was not made.
 func isTransient(err error) bool {
 	return errors.Is(err, flow.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }

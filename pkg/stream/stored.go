@@ -84,7 +84,7 @@ func (s *Stream) waitUntil(ctx context.Context, is func(ctx context.Context, sin
 	return ctx.Err()
 }
 
-// reached tells whether the checkpoint has passed a place: in the same stream and incarnation,
+// reached reports whether the checkpoint has passed a place: in the same stream and incarnation,
 // and not beyond the lane's end, which may have been set back before its checkpoint. moves are
 // then the move markers up to there.
 func (s *Stream) reached(ctx context.Context, place flow.Place, since time.Time) (moves []flow.Move, is bool, err error) {
@@ -149,7 +149,7 @@ func (s *Stream) counts(ctx context.Context, place flow.Place, moves []flow.Move
 	return err
 }
 
-// late tells whether an entry landed too far after its log end.
+// late reports whether an entry landed too far after its log end.
 func (s *Stream) late(ctx context.Context, e *flow.Entry) (bool, error) {
 	switch {
 	case e.Patience == 0:

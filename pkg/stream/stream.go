@@ -357,7 +357,7 @@ func (s *Stream) untilOpen(ctx context.Context) error {
 	}
 }
 
-// passes tells whether an error of opening is temporary: servers that are starting, or none.
+// passes reports whether an error of opening is temporary: servers that are starting, or none.
 func passes(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {

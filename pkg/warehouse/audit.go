@@ -256,7 +256,7 @@ type cell struct {
 	records, counted              int64
 }
 
-// Right tells whether the counters are right.
+// Right reports whether the counters are right.
 func (r *Recount) Right() bool { return len(r.cells) == 0 }
 
 // cellsOfDay selects the counters of a day that differ from its records, of which duplicates

@@ -128,7 +128,7 @@ func (db *DB) Unfreeze(ctx context.Context, tables []DumpTable) error {
 	return nil
 }
 
-// Frozen tells whether all tables of Freeze exist.
+// Frozen reports whether all tables of Freeze exist.
 func (db *DB) Frozen(ctx context.Context, tables []DumpTable) (bool, error) {
 	var names []string
 	err := db.row(ctx, "look for frozen tables", "SELECT groupArray(name) FROM system.tables WHERE database = ?", []any{db.name}, &names)

@@ -132,5 +132,5 @@ func classOfTransport(err error) flow.Class {
 	return flow.ClassUnknown
 }
 
-// Passing tells whether err is temporary, so that a retry may succeed: ClickHouse is unreachable or overloaded.
+// Passing reports whether err is temporary, so that a retry may succeed: ClickHouse is unreachable or overloaded.
 func Passing(err error) bool { return storeError("try", err).Class == flow.ClassRetry }

@@ -76,7 +76,7 @@ func (db *DB) RestoreInto(ctx context.Context, id string, of Schema) (*Restore, 
 	return r, r.Note(ctx, "begun")
 }
 
-// isRestoring tells whether a restore is not finished.
+// isRestoring reports whether a restore is not finished.
 func (db *DB) isRestoring(ctx context.Context) (bool, error) {
 	var n uint64
 	err := db.row(ctx, "look for a restore", "SELECT count() FROM system.tables WHERE database = ? AND name = ?", []any{db.name, restoring}, &n)
@@ -112,7 +112,7 @@ func (db *DB) checkEmpty(ctx context.Context) error {
 		})
 }
 
-// Done tells whether an item was recorded as done.
+// Done reports whether an item was recorded as done.
 func (r *Restore) Done(item string) bool { return r.done[item] }
 
 // Note records an item as done.

@@ -353,7 +353,7 @@ var idempotent = []string{
 	"groupBitAnd", "groupBitOr", "minMap", "maxMap", "uniq", "uniqExact", "uniqCombined",
 }
 
-// isFold tells whether repeated rows change nothing in a table. That includes flow.sources, which also counts
+// isFold reports whether repeated rows change nothing in a table. That includes flow.sources, which also counts
 // rows: refold leaves out those that it has.
 func isFold(t *table) bool {
 	if t == nil || !strings.HasSuffix(t.engine, "AggregatingMergeTree") {

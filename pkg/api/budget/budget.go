@@ -166,7 +166,7 @@ func (p *pool) leave(s *subject) {
 
 func (p *pool) free() int64 { return p.size - p.used }
 
-// hasShare tells whether the share of its subject allows a request. A subject that holds
+// hasShare reports whether the share of its subject allows a request. A subject that holds
 // nothing always may.
 func (p *pool) hasShare(h *Hold) bool {
 	return p.share == 0 || h.subject.held == 0 || h.subject.held+h.size <= p.share*(p.free()-h.size)

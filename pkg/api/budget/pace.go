@@ -82,7 +82,7 @@ func (p *Pace) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// slow tells whether the body is too slow for waiting requests.
+// slow reports whether the body is too slow for waiting requests.
 func (p *Pace) slow() bool {
 	silent := time.Duration(p.silent.Load())
 	if began := time.Duration(p.waits.Load()); began > 0 {
@@ -95,7 +95,7 @@ func (p *Pace) slow() bool {
 	return silent >= newcomer && float64(p.n.Load()) < crowdedRate*silent.Seconds()
 }
 
-// Done ends the watch over an unwatched body, and tells whether it was aborted. If not, it
+// Done ends the watch over an unwatched body, and reports whether it was aborted. If not, it
 // clears the deadline, which would end the request's context during publishing.
 func (p *Pace) Done() (cut bool, err error) {
 	err = p.deadline(time.Time{}, false)

@@ -83,7 +83,7 @@ func metaSum(name string, config []byte) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// describes tells whether a configuration is complete and of the stream.
+// describes reports whether a configuration is complete and of the stream.
 func describes(config []byte, name string) bool {
 	var c struct{ Name string }
 	return json.Unmarshal(config, &c) == nil && c.Name == name

@@ -70,7 +70,7 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 	return nil
 }
 
-// remembers tells whether the clock covers everything since a block ended.
+// remembers reports whether the clock covers everything since a block ended.
 func (r *Requests) remembers(done uint64) bool {
 	return slices.ContainsFunc(r.ends, func(end Moment) bool { return end.Seq == done && r.clock.first <= end.Reach })
 }
@@ -81,7 +81,7 @@ func (r *Requests) Tick(e *flow.Entry) Moment {
 	return r.clock.moment(e)
 }
 
-// IsVoid tells whether an added entry came too late.
+// IsVoid reports whether an added entry came too late.
 func (r *Requests) IsVoid(e *flow.Entry) bool { return r.clock.isVoid(e) }
 
 // Request is a request of an entry with records without a deduplication key.
@@ -102,7 +102,7 @@ type requestID struct {
 	from, to int // of the request's records in the lane
 }
 
-// same tells whether both are of one request.
+// same reports whether both are of one request.
 func (r *requestID) same(as *requestID) bool {
 	return r.id == as.id && r.hash == as.hash && r.source == as.source && r.subject == as.subject
 }
@@ -115,7 +115,7 @@ func RequestOf(e *flow.Entry, m *flow.Message, at Moment, row, rows int) (Reques
 	return Request{requestID: idOf(m), seq: m.Seq, reach: at.Reach, needs: e.LogEnd + 1, index: m.Index, row: row, rows: rows}, true
 }
 
-// toKnow tells whether a request of an entry that is not void needs a place in the window.
+// toKnow reports whether a request of an entry that is not void needs a place in the window.
 func toKnow(e *flow.Entry, m *flow.Message, moves []flow.Move) bool {
 	_, moved := flow.MovedBy(moves, m)
 	return len(e.Table) > 0 && !m.Identified && !moved
@@ -253,7 +253,7 @@ func NewLedger(window time.Duration, moves []flow.Move) *Ledger {
 	return &Ledger{clock: clock{window: window}, moves: moves, known: map[[16]byte][]place{}}
 }
 
-// Add adds the next message of the lane. void tells whether a request of it is void; sentBefore tells of a record without a
+// Add adds the next message of the lane. void reports whether a request of it is void; sentBefore tells of a record without a
 // deduplication key in another request whether it was sent before: surely, or perhaps, by messages that the lane no longer holds.
 func (r *Ledger) Add(e *flow.Entry) (void func(*flow.Message) bool, sentBefore func(m *flow.Message, index int) (sure, perhaps bool)) {
 	if c := &r.clock; e.Seq != c.first+uint64(len(c.times)) || c.first == 0 {

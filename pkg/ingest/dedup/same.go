@@ -95,7 +95,7 @@ func (s *Same) addPosition(k byPosition, id string) {
 	s.positions[k] = ids
 }
 
-// Add adds a row of c, and tells whether an equal record was there.
+// Add adds a row of c, and reports whether an equal record was there.
 func (s *Same) Add(row int) (there bool) {
 	c := s.c
 	if c.Kind[row] == flow.ByPlace {

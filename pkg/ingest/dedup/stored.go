@@ -119,7 +119,7 @@ func (k *storedSet) learn(s flow.SourceDay, floor int64) *dayIndex {
 	return m
 }
 
-// position adds a position to its day, and tells whether it may be stored already.
+// position adds a position to its day, and reports whether it may be stored already.
 func (k *storedSet) position(m *dayIndex, p int64) (ask bool) {
 	if p <= m.floor {
 		return true
@@ -206,7 +206,7 @@ func (k *storedSet) drop(s flow.SourceDay, m *dayIndex) {
 	delete(k.days, s)
 }
 
-// content adds a content hash, and tells whether it may be stored already. A stored record of equal content has the same timestamp,
+// content adds a content hash, and reports whether it may be stored already. A stored record of equal content has the same timestamp,
 // so it is in the filter or not above the floor.
 func (k *storedSet) content(m *dayIndex, ts int64, hash uint64) (ask bool) {
 	m.roll(k.contents.generation)
@@ -259,7 +259,7 @@ func (f *filter) reset() {
 	f.generation++
 }
 
-// add adds a hash, and tells whether it may have been there: in the older generation only with older.
+// add adds a hash, and reports whether it may have been there: in the older generation only with older.
 func (f *filter) add(high, low uint64, older bool) bool {
 	if f.slots[0] == nil {
 		f.slots[0] = make([]uint32, slotsAtFirst)

@@ -193,7 +193,7 @@ func (c *clock) begin(void uint64) {
 	*c = clock{window: c.window, times: c.times[:0], void: void, some: void > 0}
 }
 
-// knows tells whether a message continues the clock.
+// knows reports whether a message continues the clock.
 func (c *clock) knows(seq uint64) bool {
 	return c.first > 0 && c.first <= seq && seq <= c.first+uint64(len(c.times))
 }
@@ -246,7 +246,7 @@ func (c *clock) moment(e *flow.Entry) Moment {
 	return m
 }
 
-// isVoid tells whether an added entry came too late: more than its patience after its LogEnd. Its request may have been repeated
+// isVoid reports whether an added entry came too late: more than its patience after its LogEnd. Its request may have been repeated
 // outside the window. Messages before the window are older.
 func (c *clock) isVoid(e *flow.Entry) bool {
 	if e.Patience == 0 {

@@ -99,7 +99,7 @@ func (b *Body) check(lim record.Limits, prefix string) {
 	}
 }
 
-// foreign tells whether an object has none of the members that tell a record.
+// foreign reports whether an object has none of the members that tell a record.
 func foreign(raw json.RawMessage) bool {
 	o := decode(raw)
 	for _, name := range []string{

@@ -65,7 +65,7 @@ func missingID(raw []byte) string {
 	return fmt.Sprintf("%d-%d", partition, position)
 }
 
-// Same tells whether two records have the same members, repeated ones too, in any order.
+// Same reports whether two records have the same members, repeated ones too, in any order.
 func Same(a, b []byte) bool {
 	return Canonical(a) == Canonical(b) && bytes.Equal(contentHash(a, false), contentHash(b, false))
 }

@@ -181,7 +181,7 @@ type File struct {
 
 func NewFile(from io.Reader) *File { return &File{in: proto.NewReader(from)} }
 
-// Next reads the next block, and tells whether there is one.
+// Next reads the next block, and reports whether there is one.
 func (f *File) Next() bool {
 	err := f.Block.readFrom(f.in)
 	if err == nil {

@@ -230,6 +230,6 @@ func libraryFolders() ([]string, error) {
 	return folders, nil
 }
 
-// Confined tells whether this process was re-executed under Landlock, before Inherit: it
+// Confined reports whether this process was re-executed under Landlock, before Inherit: it
 // cannot see files outside the data folder.
 func Confined() bool { return os.Getenv(envConfined) != "" }

@@ -87,7 +87,7 @@ func Fetched() (string, error) {
 	return library, nil
 }
 
-// isProject tells whether the folder has the main module, not a nested one.
+// isProject reports whether the folder has the main module, not a nested one.
 func isProject(folder string) bool {
 	mod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
 	return err == nil && bytes.HasPrefix(mod, []byte("module sluice\n"))

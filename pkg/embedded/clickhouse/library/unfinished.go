@@ -124,7 +124,7 @@ func partsIn(table string) (partSet, error) {
 	return set, nil
 }
 
-// cover tells whether p, or the part it was merged into, exists.
+// cover reports whether p, or the part it was merged into, exists.
 func (s partSet) cover(p part) bool {
 	return slices.ContainsFunc(s[p.partition], func(on part) bool { return on.first <= p.first && p.last <= on.last })
 }

@@ -33,7 +33,7 @@ type block struct {
 	body          []byte // in FORMAT Native
 }
 
-// isEnd tells whether the block is the empty one that ends a stream of them.
+// isEnd reports whether the block is the empty one that ends a stream of them.
 func (b block) isEnd() bool { return b.columns == 0 && b.rows == 0 }
 
 const maxColumns = 1 << 16

@@ -100,7 +100,7 @@ func splitTypes(text string) (types []string) {
 	return append(types, text[start:])
 }
 
-// mayLend tells whether the user may use external tables.
+// mayLend reports whether the user may use external tables.
 func (u user) mayLend() bool { return u.Role == roleAdmin || u.Role == roleModeller }
 
 // lend creates the external tables of a statement; drop removes them.

@@ -238,7 +238,7 @@ func (w *web) foreign(in *http.Request) string {
 	return ""
 }
 
-// isOwnName tells whether a Host can only name this machine.
+// isOwnName reports whether a Host can only name this machine.
 func isOwnName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -255,7 +255,7 @@ func isWordByte(b byte) bool {
 	return b == '_' || isDigit(b) || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
 }
 
-// isWideSpace tells whether ClickHouse skips a space beyond ASCII.
+// isWideSpace reports whether ClickHouse skips a space beyond ASCII.
 func isWideSpace(r rune) bool {
 	switch r {
 	case 0x85, 0xA0, 0x180E, 0x2028, 0x2029, 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF:

@@ -86,7 +86,7 @@ func (n *native) remove(c *client) {
 	n.done.Done()
 }
 
-// admit counts a logged-in client, and tells whether a session is free for it: with other
+// admit counts a logged-in client, and reports whether a session is free for it: with other
 // users, analysts have half of them.
 func (n *native) admit(c *client, as role) (most int, ok bool) {
 	n.mu.Lock()

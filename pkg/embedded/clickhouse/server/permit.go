@@ -66,7 +66,7 @@ func (s *session) permitInsert(ctx context.Context, i *insert) error {
 // modellerVerbs are the verbs of a modeller besides reading; grants limit the databases.
 var modellerVerbs = strings.Fields("CREATE REPLACE INSERT ALTER DROP TRUNCATE OPTIMIZE RENAME EXCHANGE DELETE UPDATE")
 
-// isModelEngine tells whether the modeller may use a table engine. Others write into tables
+// isModelEngine reports whether the modeller may use a table engine. Others write into tables
 // of other databases (Buffer, Alias), or hold data in memory that no limit counts.
 func isModelEngine(name string) bool {
 	return strings.HasSuffix(name, "MergeTree") || name == "Null" || name == "Memory"
@@ -234,7 +234,7 @@ func namesFile(text string) (what string, found bool) {
 	return "", false
 }
 
-// isCall tells whether a parenthesis after last opens the arguments of a
+// isCall reports whether a parenthesis after last opens the arguments of a
 // function, and not the columns of `INSERT INTO url (a, b)`.
 func isCall(text string, before, last token) bool {
 	if last.kind != tokenWord && last.kind != tokenName {

@@ -99,7 +99,7 @@ func (s *session) become(ctx context.Context) error {
 	return nil
 }
 
-// onlyReads tells whether the session's user may only read.
+// onlyReads reports whether the session's user may only read.
 func (s *session) onlyReads() bool { return s.user.Role == roleAnalyst || s.user.Role == roleConsole }
 
 // limits are the maximum settings of the session's user; nil: none.

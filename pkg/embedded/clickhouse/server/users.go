@@ -72,7 +72,7 @@ func readSecret(file string) (string, error) {
 	return secret, nil
 }
 
-// isPrivate tells whether every user needs a password.
+// isPrivate reports whether every user needs a password.
 func (c Config) isPrivate() bool {
 	if c.Secrets != "" {
 		return c.Private
