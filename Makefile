@@ -101,10 +101,6 @@ fuzz: | need ## a short run of every fuzz target of what clients send
 
 check: engine | need ## formatting, vet, staticcheck, modules, Kubernetes, docker-compose.yml, spelling, vulnerabilities, races
 	@unformatted=$$(gofmt -l cmd pkg deploy); [ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
-	@$(MAKE) -j 2 sources race
-
-# Side by side with race: staticcheck often has one core to do, and races wait for time.
-sources:
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) mod tidy -diff
@@ -112,7 +108,7 @@ sources:
 	@$(TEST) -count=1 -run '^TestEvery' ./cmd/internal/simulate/faults >/dev/null || { echo "make check: a patch of cmd/internal/simulate/faults does not apply any more, or docs/reliability.md names no test: go test ./cmd/internal/simulate/faults" >&2; exit 1; }
 	cd cmd/internal/foreign/kubernetes && $(GO) vet . && $(GO) mod tidy -diff && $(GO) test -count=1 .
 	cd $(BROWSER) && $(GO) vet . && $(GO) mod tidy -diff
-	@$(MAKE) compose-check spelling vuln
+	@$(MAKE) compose-check spelling vuln race
 
 # cspell is npm's, by a lock as the engine's.
 SPELLED := '*.md' 'docs/**/*.md' 'deploy/**/*.md' 'cmd/**/*.md' 'pkg/console/pages/*.html' pkg/api/openapi.yaml deploy/prometheus/alerts.yml docker-compose.yml
@@ -253,4 +249,4 @@ need:
 	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
 	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check sources compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need
