@@ -24,10 +24,9 @@ const (
 	perBlock   = 50_000
 )
 
-// BenchmarkLane is all that the ingester does itself: an operation is a block
-// of 50 000 records, 500 to a message, from memory to a warehouse that takes no
-// time. All of them are new: by their positions, in order or as 16 connections
-// jumble them, or by their ids alone.
+// BenchmarkLane measures the ingester alone: an operation is a block of 50 000 records, 500 to a
+// message. The warehouse takes no time. All records are new: by position, in order or interleaved
+// over 16 connections, or by id alone.
 func BenchmarkLane(b *testing.B) {
 	b.Run("positions", func(b *testing.B) {
 		benchmarkLane(b, benchtest.BatchesOf(b, load.FullEnvelope, perBlock/perMessage, perMessage))
@@ -73,7 +72,7 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 	f.more <- 1 // the first block does not wait until it is full
 	<-f.stored
 	block := func() { f.more <- len(f.messages); <-f.stored }
-	for range 4 { // both blocks of the lane have grown
+	for range 4 { // both buffers of the lane are grown
 		block()
 	}
 	b.SetBytes(int64(size))
@@ -82,12 +81,11 @@ func benchmarkLane(b *testing.B, bodies [][]byte) {
 	fatal.If(b, <-ended)
 }
 
-// flood gives the same messages again and again, each time of another source,
-// and takes every block.
+// flood resends the same messages, each time from another source, and accepts every block.
 type flood struct {
 	messages []flow.Message
 	sources  []string
-	more     chan int // how many messages are there to be read, beyond those before
+	more     chan int // further messages that may be read
 	waiting  int      // of them; owned by Next, as is seq
 	seq      uint64
 	ring     [4 * perBlock / perMessage][1]flow.Message // of the messages on their way
@@ -159,7 +157,7 @@ func (f *flood) Marks(context.Context, int, uint64, []flow.SourceDay) (flow.Mark
 	return flow.Marks{Rows: 1 << 60}, nil
 }
 func (f *flood) Known(_ context.Context, _ *record.Columns, rows []int, _ func(*flow.Identity)) error {
-	if len(rows) > 10 { // a filter may take one for another now and then
+	if len(rows) > 10 { // allows false positives of the filter
 		panic(fmt.Sprintf("%d new records are asked for", len(rows)))
 	}
 	return nil

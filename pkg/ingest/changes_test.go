@@ -16,12 +16,11 @@ import (
 	"sluice/pkg/record"
 )
 
-// change is a change of a user.
 func changed() flow.Message {
 	return flow.Message{Topic: "flow.0.change.user.YQ", Received: time.Now(), Body: []byte("{}")}
 }
 
-// applied are the changes that were applied, and up to where the position says so.
+// appliedTo returns the applied changes and their checkpoint.
 func (w *world) appliedTo() ([]uint64, flow.LaneState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,8 +36,8 @@ func (w *world) wantApplied(t *testing.T, done uint64, want ...uint64) {
 	}
 }
 
-// TestChangesDoNotWaitForTheWarehouse: it is away, or not ready yet, or the
-// records before them cannot be stored.
+// TestChangesDoNotWaitForTheWarehouse: ClickHouse is down or not ready, or earlier records cannot
+// be stored.
 func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 	refused := func(class flow.Class, unreached bool) func(*world) {
 		return func(w *world) {
@@ -63,7 +62,7 @@ func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 				w.publish(message(rec("1")), changed(), message(rec("2")), changed())
 				cfg := tt.cfg
 				if cfg.Ready != nil {
-					cfg.Ready = make(chan struct{}) // of this bubble
+					cfg.Ready = make(chan struct{}) // a channel of this synctest bubble
 				}
 				_, stop := w.start(t, "a", cfg)
 				time.Sleep(time.Second)
@@ -80,7 +79,7 @@ func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 	}
 }
 
-// TestChangesThatAreHeldAreNotApplied: until the hold is over, by itself.
+// TestChangesThatAreHeldAreNotApplied: they are applied once the hold expires.
 func TestChangesThatAreHeldAreNotApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -105,7 +104,7 @@ func TestChangesThatAreHeldAreNotApplied(t *testing.T) {
 	})
 }
 
-// TestRecordsDoNotWaitForChanges: what halts them is said, and halts nothing else.
+// TestRecordsDoNotWaitForChanges: a halt of the changes is reported and stops no records.
 func TestRecordsDoNotWaitForChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -138,7 +137,7 @@ func TestRecordsDoNotWaitForChanges(t *testing.T) {
 	})
 }
 
-// TestChangesOfALaneThatWasMadeAgainHalt: an operator says where they go on.
+// TestChangesOfALaneThatWasMadeAgainHalt until an operator sets the resume point.
 func TestChangesOfALaneThatWasMadeAgainHalt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -154,8 +153,8 @@ func TestChangesOfALaneThatWasMadeAgainHalt(t *testing.T) {
 	})
 }
 
-// TestChangesAfterAReset: they follow, also while nothing is changed, in
-// another life; those before are passed over.
+// TestChangesAfterAReset: changes after it have a new incarnation, also when nothing changes
+// meanwhile; earlier ones are skipped.
 func TestChangesAfterAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -174,8 +173,8 @@ func TestChangesAfterAReset(t *testing.T) {
 	})
 }
 
-// TestALostPositionOfChangesLosesNone: they are applied again, in a life above
-// that of all that were, or in the life of the lane when it has one.
+// TestALostPositionOfChangesLosesNone: they are applied again in an incarnation above all earlier
+// ones, or in the lane's incarnation when it has one.
 func TestALostPositionOfChangesLosesNone(t *testing.T) {
 	for name, lane := range map[string]func(*world){
 		"and the lane's with it": func(w *world) { w.state, w.rows, w.told = flow.LaneState{}, nil, nil },
@@ -202,7 +201,7 @@ func TestALostPositionOfChangesLosesNone(t *testing.T) {
 	}
 }
 
-// TestTwoWhoApplyChanges: one stood still, and has lost the lane meanwhile.
+// TestTwoWhoApplyChanges: one was paused and has lost the lane meanwhile.
 func TestTwoWhoApplyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -226,8 +225,7 @@ func TestTwoWhoApplyChanges(t *testing.T) {
 	})
 }
 
-// TestManyChangesAreAppliedTogether: the position moves once for all that have
-// come meanwhile.
+// TestManyChangesAreAppliedTogether: one move of the checkpoint covers all that have arrived.
 func TestManyChangesAreAppliedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

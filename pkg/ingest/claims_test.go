@@ -19,11 +19,11 @@ import (
 	"sluice/pkg/record"
 )
 
-// passed moves the clock to when all of these months have been.
+// passed moves the clock past all months of these tests.
 func passed() { time.Sleep(10 * 366 * 24 * time.Hour) }
 
-// months is a scene of a block of 40 months, shuffled, with a repeat and a rejected
-// row, and of another one.
+// months is a scene of a block of 40 shuffled months with a duplicate and a rejected row, and of a
+// second block.
 func months() (*world, outcome) {
 	const records = 120
 	passed()
@@ -45,8 +45,7 @@ func months() (*world, outcome) {
 	}
 }
 
-// TestA25thMonthEndsABlock: messages of many months make blocks of no more, unless
-// one message has them all.
+// TestA25thMonthEndsABlock unless a single message has more months.
 func TestA25thMonthEndsABlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		passed()
@@ -70,14 +69,14 @@ func TestA25thMonthEndsABlock(t *testing.T) {
 	})
 }
 
-// TestAnOldClaimIsCompletedByLooking: so much was inserted since it was made that
-// the tables have forgotten its tokens.
+// TestAnOldClaimIsCompletedByLooking: so many inserts followed the claim that its tokens have left
+// the deduplication window.
 func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 	both := map[place]int{{1, 0}: 1, {1, 1}: 1, {1, 2}: 1}
 	days := []string{"2000-02-05", "2000-03-05"}
 	for _, tt := range []struct {
 		name        string
-		table, view []int // rows that the table and its views have, of the inserts without an answer
+		table, view []int // rows in the table and its views from unanswered inserts
 		parts       uint64
 		recount     []string
 	}{
@@ -146,15 +145,15 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 	}
 }
 
-// TestAPausedOwnerLooksBeforeItInserts: between the claim and its insert the process
-// is stopped for hours, and others insert.
+// TestAPausedOwnerLooksBeforeItInserts: the process is paused for hours between claim and insert,
+// while others insert.
 func TestAPausedOwnerLooksBeforeItInserts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.publish(posted("a", at(1, 1), `"no record"`))
 		stood := false
 		w.before = func(op string) {
-			if strings.HasPrefix(op, "set aside") && !stood { // one loop sets aside, and it alone
+			if strings.HasPrefix(op, "set aside") && !stood { // only one goroutine dead-letters
 				stood = true
 				time.Sleep(5 * time.Hour)
 				w.mu.Lock()
@@ -172,8 +171,7 @@ func TestAPausedOwnerLooksBeforeItInserts(t *testing.T) {
 	})
 }
 
-// TestADamagedClaimHalts: a claim is never taken for something else than what it was
-// written for.
+// TestADamagedClaimHalts: a corrupt claim is never read as a different valid one.
 func TestADamagedClaimHalts(t *testing.T) {
 	for name, harm := range map[string]func(c *flow.Claim){
 		"other rows are dropped":       func(c *flow.Claim) { c.Dropped = flow.FormatRuns([]flow.Run{{From: 0, To: 1}}) },
@@ -205,9 +203,9 @@ func TestADamagedClaimHalts(t *testing.T) {
 	}
 }
 
-// TestRequestsOf24MonthsShareTheirParts: the most that the api takes. Each month is one
-// insert of a block, however many requests it is of, so that a client that sends such
-// requests ages the tokens of all lanes by 24 parts a block and no more.
+// TestRequestsOf24MonthsShareTheirParts: 24 months are the maximum of a request. A block makes one
+// insert per month, however many requests it has. Such a client therefore ages the deduplication
+// window by at most 24 parts a block.
 func TestRequestsOf24MonthsShareTheirParts(t *testing.T) {
 	const requests = 10
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +219,7 @@ func TestRequestsOf24MonthsShareTheirParts(t *testing.T) {
 			w.publish(posted("a", records...))
 		}
 		w.run(t, ingest.Config{}, time.Minute)
-		// The first one may be a block of its own: it does not wait for others.
+		// The first request may be a block of its own: it does not wait for others.
 		if inserts := len(w.inserts()); inserts > 2*24 || w.done() != requests || len(w.rows) != requests*24 {
 			t.Errorf("%d inserts, %d messages done, %d rows; want at most %d inserts of %d rows", inserts, w.done(), len(w.rows), 2*24, requests*24)
 		}

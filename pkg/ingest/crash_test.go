@@ -33,7 +33,7 @@ type outcome struct {
 	Done        uint64
 	LastRow     uint64
 	Totals      flow.Totals
-	Recount     []string // days, compared only where it is wanted: a cut that others may have overlapped leaves its days
+	Recount     []string // days; compared only where wanted: a cut that others may have overlapped leaves its days
 	Open        bool     // a claim is left
 	Broken      []string
 }
@@ -52,7 +52,6 @@ func (w *world) outcome() outcome {
 	}
 }
 
-// daysOf are the days of records that are in doubt.
 func daysOf(doubts []flow.Doubt) (days []string) {
 	for _, d := range doubts {
 		days = append(days, d.Day)
@@ -60,8 +59,7 @@ func daysOf(doubts []flow.Doubt) (days []string) {
 	return slices.Compact(days)
 }
 
-// start runs an ingester in a process of this name until it is stopped or
-// crashes.
+// start runs an ingester in a process of this name until it is stopped or crashes.
 func (w *world) start(t *testing.T, name string, cfg ingest.Config) (p *process, stop func() error) {
 	cfg.Owner = name
 	p = &process{world: w, name: name}
@@ -69,7 +67,7 @@ func (w *world) start(t *testing.T, name string, cfg ingest.Config) (p *process,
 	return p, stop
 }
 
-// startIngester is start for tests that ask the ingester, or change what it works with.
+// startIngester is start with access to the ingester and its Deps.
 func (w *world) startIngester(t *testing.T, cfg ingest.Config, change ...func(*ingest.Deps)) (*ingest.Ingester, func() error) {
 	p := &process{world: w, name: "a"}
 	deps := p.deps()
@@ -79,12 +77,12 @@ func (w *world) startIngester(t *testing.T, cfg ingest.Config, change ...func(*i
 	return p.start(t, cfg, deps, prometheus.NewRegistry())
 }
 
-// starts tells processes of one name apart.
+// starts numbers processes that share a name.
 var starts atomic.Int64
 
 func (p *process) start(t *testing.T, cfg ingest.Config, deps ingest.Deps, reg prometheus.Registerer) (*ingest.Ingester, func() error) {
 	if cfg.Owner == "" {
-		cfg.Owner = fmt.Sprint(p.name, "-", starts.Add(1)) // another one after a crash
+		cfg.Owner = fmt.Sprint(p.name, "-", starts.Add(1)) // a new owner after a crash
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	p.crash = cancel
@@ -103,9 +101,8 @@ func (p *process) start(t *testing.T, cfg ingest.Config, deps ingest.Deps, reg p
 	}
 }
 
-// settle runs processes, another one when one has crashed or is paused, until
-// everything published is done or too much time has passed; waits until all that is
-// paused or on its way has come to an end; and stops them.
+// settle runs processes until all published messages are done or time is up; it replaces each that
+// crashes or is paused. It then waits for paused processes and delayed calls, and stops all.
 func (w *world) settle(t *testing.T, cfg ingest.Config) {
 	var asleep []func() error
 	for n := range 40 {
@@ -123,11 +120,11 @@ func (w *world) settle(t *testing.T, cfg ingest.Config) {
 		w.mu.Lock()
 		gone, others := p.gone, p.paused || p.ended
 		w.mu.Unlock()
-		if others && !gone { // it resumes, or one that has resumed has taken its lane
+		if others && !gone { // the paused process, or a resumed one that took its lane
 			asleep = append(asleep, stop)
 			continue
 		}
-		if !gone { // the last one: what was paused resumes beside it
+		if !gone { // no replacement: it resumes beside the last process
 			w.underway.Wait()
 			time.Sleep(time.Duration(len(asleep)) * 2 * pauseTime)
 		}
@@ -146,7 +143,6 @@ func (w *world) settle(t *testing.T, cfg ingest.Config) {
 	w.underway.Wait()
 }
 
-// lastChange is the sequence of the last change, 0 when there is none.
 func (w *world) lastChange() (seq uint64) {
 	for _, e := range w.messages {
 		if strings.Contains(e.Topic, ".change.") {
@@ -165,9 +161,8 @@ func message(records ...string) flow.Message {
 	}
 }
 
-// scene has all that a lane can meet: good records, bad ones among them, a
-// broken message, changes, one of them bad, a foreign message, and records
-// that only the warehouse refuses.
+// scene has every kind of message: good and bad records, records that only the warehouse rejects,
+// changes, one of them bad, and broken and foreign messages.
 func scene() (*world, outcome) {
 	w := newWorld()
 	w.refuse = func(c *record.Columns, i int) bool { return strings.HasPrefix(c.ID(i), "poison") }
@@ -211,11 +206,11 @@ func scene() (*world, outcome) {
 // small makes several blocks of a scene.
 var small = ingest.Config{MaxRows: 8, MinPause: time.Millisecond, MaxAge: 2 * time.Millisecond}
 
-// atOnce is small, and blocks that are full are inserted in two pieces at once.
+// atOnce is small; full blocks are inserted as two parallel pieces.
 var atOnce = ingest.Config{MaxRows: 8, MinPause: time.Millisecond, MaxAge: 2 * time.Millisecond, Together: 2, PieceBytes: 1}
 
-// ways are how the blocks of a scene are inserted, and which piece of a block that
-// is inserted at once reaches the warehouse first.
+// ways are how a scene inserts its blocks, and which of two parallel pieces reaches the warehouse
+// first.
 var ways = []struct {
 	name   string
 	cfg    ingest.Config
@@ -262,7 +257,7 @@ func manySteps(t *testing.T, seeds uint64, run func(t *testing.T, seed uint64, f
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
-			left := 12 // crashes and pauses, so that it ends
+			left := 12 // crashes and pauses, so that the run ends
 			run(t, seed, func(int, string) fault {
 				if r.IntN(8) > 0 {
 					return none
@@ -279,8 +274,7 @@ func manySteps(t *testing.T, seeds uint64, run func(t *testing.T, seed uint64, f
 	}
 }
 
-// scenes are what a lane can meet: everything at once; records that come several
-// times, cut in other ways; and a block of many months.
+// scenes: all kinds of messages; records resent in other chunks; a block of many months.
 var scenes = []struct {
 	name    string
 	atLeast int // steps
@@ -293,7 +287,6 @@ var scenes = []struct {
 	{"requests that were routed by an older list", 20, moved},
 }
 
-// TestEveryStepMayFailInEveryWay: every fault in every step of every scene.
 func TestEveryStepMayFailInEveryWay(t *testing.T) {
 	for _, scene := range scenes {
 		for _, way := range ways {
@@ -332,7 +325,6 @@ func TestManyStepsMayFail(t *testing.T) {
 	}
 }
 
-// compare compares what is left behind with what is wanted.
 func compare(t *testing.T, w *world, want outcome) {
 	t.Helper()
 	got := w.outcome()

@@ -20,27 +20,25 @@ import (
 	"sluice/pkg/record"
 )
 
-// posted is a message of a source.
 func posted(source string, records ...string) flow.Message {
 	m := message(records...)
 	m.Source = source
 	return m
 }
 
-// at is a record of a position, and what else is said of it.
+// at is a record of a position, with further fields.
 func at(partition, position int, more ...string) string {
 	return fmt.Sprintf(`{"partitionId":%d,"position":%d,"timestamp":%d,"key":%d,"valueType":"JOB","intent":"CREATED"%s}`,
 		partition, position, 946684800000+position%7, position, strings.Join(more, ""))
 }
 
-// replayed is a message that replays a dead letter.
 func replayed(origin, before string, records ...string) flow.Message {
 	m := posted("a", records...)
 	m.ID = flow.ReplayID(origin, before)
 	return m
 }
 
-const noon = 946728000000 // of 2000-01-01, when these tests take place
+const noon = 946728000000 // of 2000-01-01, the day of these tests
 
 func TestWhichRecordsAreTheSame(t *testing.T) {
 	id := func(id string, more string) string { return fmt.Sprintf(`{"id":%q,"timestamp":%d%s}`, id, noon, more) }
@@ -84,7 +82,7 @@ func TestWhichRecordsAreTheSame(t *testing.T) {
 		}, []place{{1, 0}, {1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {2, 4}}},
 		{"a dead letter that is replayed twice", []flow.Message{
 			posted("a", `{"key":5}`), replayed("0.1763704800017.9.2", "", `{"key":5}`), replayed("0.1763704800017.9.2", "", `{"key":5}`), replayed("0.1763704800017.9.3", "", `{"key":5}`),
-			replayed("0.1763704800018.4.0", flow.ReplayID("0.1763704800017.9.2", ""), `{"key":5}`), // dead-lettered once more, and replayed
+			replayed("0.1763704800018.4.0", flow.ReplayID("0.1763704800017.9.2", ""), `{"key":5}`), // dead-lettered and replayed a second time
 		}, []place{{1, 0}, {2, 0}, {4, 0}}},
 		{"a whole message that is replayed twice", []flow.Message{
 			replayed("0.1763704800017.9.-1", "", `{"key":5}`, `{"key":5}`), replayed("0.1763704800017.9.-1", "", `{"key":5}`, `{"key":5}`), replayed("0.1763704800017.9.-2", "", `{"key":5}`),
@@ -135,8 +133,8 @@ func TestWhichRecordsAreTheSame(t *testing.T) {
 	}
 }
 
-// sentAgain is a scene in which most records come several times, cut in other
-// ways, with changes, bad records and refused ones among them.
+// sentAgain is a scene in which most records are resent in other chunks, with changes, bad records
+// and rejected ones among them.
 func sentAgain() (*world, outcome) {
 	w := newWorld()
 	w.refuse = func(c *record.Columns, i int) bool { return bytes.HasPrefix([]byte(c.ID(i)), []byte("poison")) }
@@ -170,8 +168,8 @@ func sentAgain() (*world, outcome) {
 	}
 }
 
-// TestNewRecordsAreNotAskedFor: in order, or jumbled over connections, with
-// positions or with ids alone.
+// TestNewRecordsAreNotAskedFor: in order or interleaved over connections, with positions or with
+// ids alone.
 func TestNewRecordsAreNotAskedFor(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -213,7 +211,7 @@ func TestNewRecordsAreNotAskedFor(t *testing.T) {
 	}
 }
 
-// ops are the steps so far that begin so.
+// ops are the steps so far that have this prefix.
 func (w *world) ops(name string) (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -225,7 +223,7 @@ func (w *world) ops(name string) (all []string) {
 	return all
 }
 
-// TestLittleMemoryOnlyAsksMore: whatever the bound, the same is stored.
+// TestLittleMemoryOnlyAsksMore: at any bound the same rows are stored.
 func TestLittleMemoryOnlyAsksMore(t *testing.T) {
 	for _, bytes := range []int{1, 20_000, 32 << 20} {
 		t.Run(fmt.Sprint(bytes, " bytes"), func(t *testing.T) {
@@ -253,8 +251,7 @@ func TestLittleMemoryOnlyAsksMore(t *testing.T) {
 	}
 }
 
-// TestAMoveMarkerForgetsItsSource: after it, records of the source may have been
-// stored by other lanes.
+// TestAMoveMarkerForgetsItsSource: behind it, other lanes may have stored records of the source.
 func TestAMoveMarkerForgetsItsSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -264,12 +261,12 @@ func TestAMoveMarkerForgetsItsSource(t *testing.T) {
 		w.publish(flow.Message{Topic: "flow.0.move", Source: "a", Received: time.Now()})
 		time.Sleep(time.Second)
 		w.mu.Lock()
-		elsewhere := w.rows[1] // position 3, by another lane
+		elsewhere := w.rows[1] // position 3, stored by another lane
 		elsewhere.Position, elsewhere.Key, elsewhere.TS, elsewhere.lane = 3, 3, elsewhere.TS+1, 5
 		elsewhere.place = place{99, 0}
 		w.rows, w.told = append(w.rows, elsewhere), append(w.told, elsewhere)
 		w.mu.Unlock()
-		w.publish(posted("a", at(1, 3), at(1, 4))) // it is back
+		w.publish(posted("a", at(1, 3), at(1, 4))) // the source has moved back
 		time.Sleep(time.Second)
 		expect.NoError(t, stop())
 		want := map[place]int{{1, 0}: 1, {1, 1}: 1, {3, 1}: 1}
@@ -277,9 +274,9 @@ func TestAMoveMarkerForgetsItsSource(t *testing.T) {
 	})
 }
 
-// TestTablesThatLackRowsHaltTheLane: of flow.sources alone, records that are stored would
-// be taken for new; of all tables, a request that the log knows would be dropped when it is
-// sent again. Once the rows are back the lane resumes, and each record is there once.
+// TestTablesThatLackRowsHaltTheLane. Without rows in flow.sources, stored records would count as
+// new. Without rows in all tables, a resent request that the log remembers would be dropped. Once
+// the rows are restored the lane resumes, and each record is stored once.
 func TestTablesThatLackRowsHaltTheLane(t *testing.T) {
 	const sources, back = "flow.sources is missing rows", "ClickHouse was set back"
 	for _, tt := range []struct {
@@ -314,7 +311,7 @@ func TestTablesThatLackRowsHaltTheLane(t *testing.T) {
 					if !running {
 						i, stop = w.startIngester(t, small)
 					}
-					// No day that was not heard of before, and a request that the log knows.
+					// No new day, and a request that the log remembers.
 					w.publish(posted("a", at(1, 4)), posted("b", at(1, 1)))
 					w.publishEntry(entryOf(time.Second, 0, asked("a", 0, 1)))
 					time.Sleep(time.Minute)

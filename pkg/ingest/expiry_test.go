@@ -18,7 +18,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// day is a UTC day by the clock of a test.
+// day is the UTC day of a time.
 func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 
 // TestNoClockOfAnAPIExpiresARow: retention counts from ClickHouse's clock just before the
@@ -50,7 +50,7 @@ func TestNoClockOfAnAPIExpiresARow(t *testing.T) {
 	}
 }
 
-// storedOn is how many rows of the table were stored on each day.
+// storedOn counts the rows of the table by the day they were stored on.
 func (w *world) storedOn() map[string]uint64 {
 	days := map[string]uint64{}
 	for _, r := range w.rows {
@@ -59,7 +59,7 @@ func (w *world) storedOn() map[string]uint64 {
 	return days
 }
 
-// countedOn is the same by the lane state.
+// countedOn is storedOn by the lane state's counts.
 func (w *world) countedOn(after string) map[string]uint64 {
 	days := map[string]uint64{}
 	for _, d := range w.state.StoredDays {
@@ -70,12 +70,12 @@ func (w *world) countedOn(after string) map[string]uint64 {
 	return days
 }
 
-// TestAnOutageIsNoTimeThatRowsAreKept: ClickHouse is away with a claim open, for three
-// days where rows are kept for two, and then everything has its whole retention; also
-// when one of two pieces was stored before, and when an insert lands that was on its way.
+// TestAnOutageIsNoTimeThatRowsAreKept: ClickHouse is down for three days with a claim open, and
+// retention is two. Afterwards all rows have their whole retention, also if one of two pieces was
+// stored before or a delayed insert lands.
 func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
 	for name, tt := range map[string]struct {
-		stored string // rows of the first month are stored before the outage: "" not, "known" that is recorded, "unanswered" it is not known
+		stored string // rows of the first month are stored before the outage: "" no, "known" yes and recorded, "unanswered" yes but unrecorded
 		lands  bool   // the last insert of the outage arrives after the renewal
 	}{
 		"nothing was stored":                         {},
@@ -86,7 +86,7 @@ func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				passed()
-				time.Sleep(12 * time.Hour) // no midnight is near
+				time.Sleep(12 * time.Hour) // far from midnight
 				w := newWorld()
 				begun := time.Now()
 				w.publish(posted("a", inMonth(1, 1), inMonth(2, 2), inMonth(1, 3)))
@@ -95,7 +95,7 @@ func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
 					first := time.UnixMilli(b.Columns.TS[b.From]).UTC().Month() == time.February
 					switch {
 					case !away && tt.lands && len(sent) > 0:
-						for _, late := range sent { // as it was when it was sent
+						for _, late := range sent { // the insert as it was sent
 							w.arrive("table", late)
 							w.arrive("view", late)
 						}
@@ -145,8 +145,8 @@ func TestAnOutageIsNoTimeThatRowsAreKept(t *testing.T) {
 	}
 }
 
-// TestEveryStepOfARenewalMayFail: a claim that was left open for two hours, of which one
-// piece is stored or none is, is renewed and stored, whatever fails on the way.
+// TestEveryStepOfARenewalMayFail: a claim, open for two hours with one piece or none stored, is
+// renewed and stored despite a fault in any step.
 func TestEveryStepOfARenewalMayFail(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		t.Run(fmt.Sprintf("a piece is stored: %v", stored), func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestEveryStepOfARenewalMayFail(t *testing.T) {
 						return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("away")}
 					}
 					w.run(t, ingest.Config{}, time.Minute)
-					time.Sleep(2 * time.Hour) // it is the next day
+					time.Sleep(2 * time.Hour) // past midnight
 					w.mu.Lock()
 					begun := w.step
 					w.insert = func(record.Block) error { return nil }
@@ -190,8 +190,8 @@ func TestEveryStepOfARenewalMayFail(t *testing.T) {
 	}
 }
 
-// TestAClaimThatIsStoredIsNotRenewed: its owner is killed between the insert and its
-// compare-and-swap, and nobody works for hours.
+// TestAClaimThatIsStoredIsNotRenewed: its owner is killed between insert and compare-and-swap, and
+// no process runs for hours.
 func TestAClaimThatIsStoredIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		passed()
@@ -204,7 +204,7 @@ func TestAClaimThatIsStoredIsNotRenewed(t *testing.T) {
 	})
 }
 
-// killedBehindItsInsert is a world in which the first claim is stored and open.
+// killedBehindItsInsert returns a world whose first claim is stored and open.
 func killedBehindItsInsert(t *testing.T) (w *world, begun time.Time) {
 	w, begun = newWorld(), time.Now()
 	w.publish(message(rec("1"), rec("2")))
@@ -226,9 +226,9 @@ func killedBehindItsInsert(t *testing.T) (w *world, begun time.Time) {
 	return w, begun
 }
 
-// TestRecoveryDoesNotMissWhatHasExpired: the owner of a claim is killed between the insert
-// and its compare-and-swap, and a merge removes the rows, as their retention is over, before
-// the next one works. Whether the tokens are still known, and wherever it is killed again.
+// TestRecoveryDoesNotMissWhatHasExpired: an owner is killed between insert and compare-and-swap.
+// Retention passes, and a merge removes the rows before the next owner starts. This holds with and
+// without the tokens, and if killed again at any step.
 func TestRecoveryDoesNotMissWhatHasExpired(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		for crash := range 12 {
@@ -257,7 +257,7 @@ func TestRecoveryDoesNotMissWhatHasExpired(t *testing.T) {
 						t.Fatalf("%+v, broken: %v", w.state, w.broken)
 					}
 					want := map[string]uint64{}
-					if !known { // they are stored again, as new records
+					if !known { // without the tokens they are stored again as new records
 						want = map[string]uint64{day(time.Now()): 2}
 					}
 					if diff := cmp.Diff(want, w.countedOn(w.line)); diff != "" || len(w.table) != 2*len(want) {
@@ -269,15 +269,15 @@ func TestRecoveryDoesNotMissWhatHasExpired(t *testing.T) {
 	}
 }
 
-// TestMissingIsNotExpired: a token whose rows are gone though they are kept is damage,
-// however old the claim is.
+// TestMissingIsNotExpired: a token whose unexpired rows are gone is damage, however old the claim
+// is.
 func TestMissingIsNotExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		passed()
 		w, begun := killedBehindItsInsert(t)
 		time.Sleep(4 * 24 * time.Hour)
 		w.expire(day(begun))
-		w.line = day(begun.AddDate(0, 0, -1)) // and yet they are kept
+		w.line = day(begun.AddDate(0, 0, -1)) // retention has not passed
 		i, stop := w.startIngester(t, ingest.Config{})
 		time.Sleep(time.Minute)
 		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "has no rows") {
@@ -287,7 +287,7 @@ func TestMissingIsNotExpired(t *testing.T) {
 	})
 }
 
-// TestARepeatOfWhatHasExpiredIsNew: a record is known for as long as it is kept.
+// TestARepeatOfWhatHasExpiredIsNew: a record is deduplicated for as long as it is kept.
 func TestARepeatOfWhatHasExpiredIsNew(t *testing.T) {
 	for name, running := range map[string]bool{"to the ingester that had stored it": true, "to another one": false} {
 		t.Run(name, func(t *testing.T) {
@@ -305,12 +305,12 @@ func TestARepeatOfWhatHasExpiredIsNew(t *testing.T) {
 					}
 				}
 				wait(24 * time.Hour)
-				w.publish(posted("a", at(1, 2))) // kept: known
+				w.publish(posted("a", at(1, 2))) // kept: deduplicated
 				wait(4 * 24 * time.Hour)
 				w.expire(day(begun))
 				w.publish(posted("a", at(1, 1))) // expired: new
 				wait(time.Hour)
-				w.publish(posted("a", at(1, 1))) // known again
+				w.publish(posted("a", at(1, 1))) // deduplicated again
 				wait(time.Minute)
 				_ = stop()
 				if want := (flow.Totals{Read: 5, Stored: 3, Deduplicated: 2}); w.state.Totals != want || w.state.Done != 4 {
@@ -322,8 +322,8 @@ func TestARepeatOfWhatHasExpiredIsNew(t *testing.T) {
 	}
 }
 
-// TestAnIdleLaneWhoseRowsHaveExpiredLosesNothing: a lane whose last message was stored
-// longer ago than rows are kept is not reported as one whose table lost records.
+// TestAnIdleLaneWhoseRowsHaveExpiredLosesNothing: a lane idle for longer than the retention is not
+// reported as missing records.
 func TestAnIdleLaneWhoseRowsHaveExpiredLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		passed()

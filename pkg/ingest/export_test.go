@@ -2,7 +2,7 @@ package ingest
 
 import "sync/atomic"
 
-// ShareOf is where a lane closes its block when so many are worked on.
+// ShareOf is the limit at which a lane closes its block when this many are active.
 func ShareOf(cfg Config, lanes int32) int {
 	peers := new(atomic.Int32)
 	peers.Store(lanes)

@@ -15,27 +15,26 @@ import (
 	"sluice/pkg/record"
 )
 
-// fault is what goes wrong at one step.
 type fault int
 
 const (
 	none         fault = iota
 	failed             // not applied, reported failed
 	applied            // applied, reported failed
-	partly             // an insert only: the table has it, its view has not; reported failed
+	partly             // an insert only: stored in the table, not in its view; reported failed
 	later              // reported failed, and applied a while later: an insert, a lane state or a dead letter
 	crashedFirst       // the process dies before the step
 	crashedAfter       // the process dies after the step, before its answer
-	paused             // the process stands still before the step for a long time, and then resumes
-	faults             // how many there are
+	paused             // the process pauses before the step for a long time, then resumes
+	faults             // number of faults
 )
 
 func (f fault) String() string {
 	return [...]string{"no fault", "failed", "applied but reported failed", "partly applied", "applied later", "crashed before", "crashed after", "paused"}[f]
 }
 
-// What takes long: a call that is applied later, and a process that is paused. Another
-// process takes its lanes meanwhile.
+// A call that is applied later and a paused process last long enough for another process to take
+// the lanes.
 const (
 	laterTime = 20 * time.Second
 	pauseTime = 10 * time.Minute
@@ -43,14 +42,14 @@ const (
 
 var errInjected = errors.New("injected")
 
-// place is where a record stands in the stream.
+// place is the position of a record in the stream.
 type place struct {
 	Seq   uint64
 	Index int
 }
 
-// world is what outlives a process: the stream, the lane entry, the warehouse,
-// the dead letters and the state store.
+// world is the state that outlives a process: the stream, the lane state, the warehouse, the dead
+// letters and the state store.
 type world struct {
 	mu       sync.Mutex
 	identity string
@@ -66,23 +65,23 @@ type world struct {
 	underway sync.WaitGroup // calls that are applied later
 
 	table, view map[place]int             // how often each record is there
-	rows, told  []row                     // of the table, and those its views have heard of
+	rows, told  []row                     // of the table; those its views have received
 	tokens      map[string]map[string]int // per table and view: the rows stored under each token
-	partsSince  uint64                    // inserted since any claim that is not younger than partsAt
+	partsSince  uint64                    // inserted since any claim made at partsAt or later
 	partsAt     time.Time                 // any age when zero
 	skew        time.Duration             // of ClickHouse's clock
 	line        string                    // the last stored day of which rows may have expired
 	refuse      func(*record.Columns, int) bool
 	dead        map[place]string // code of each dead letter
-	bodies      map[place]string // and its bytes
-	full        bool             // there is no room for dead letters
+	bodies      map[place]string // bytes of each dead letter
+	full        bool             // no room for dead letters
 	changes     []uint64         // sequences applied, without repeats within a life
 	applied     uint64           // greatest incarnation of those
-	written     map[uint64]bool  // sequences of changes that are written down
+	written     map[uint64]bool  // sequences of recorded changes
 
 	step    int
 	fault   func(step int, op string) fault
-	before  func(op string) // of every step; it may take its time
+	before  func(op string) // runs before every step; may block
 	history []string
 	broken  []string // rules that were broken
 	insert  func(record.Block) error
@@ -101,14 +100,12 @@ func newWorld() *world {
 	}
 }
 
-// publish adds messages to the stream, each by itself.
 func (w *world) publish(messages ...flow.Message) {
 	for _, m := range messages {
 		w.publishEntry(flow.Entry{Topic: m.Topic, Body: m.Body, Messages: []flow.Message{m}})
 	}
 }
 
-// publishEntry adds one message to the stream.
 func (w *world) publishEntry(e flow.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +124,6 @@ func (w *world) publishEntry(e flow.Entry) {
 	w.arrived = make(chan struct{})
 }
 
-// row is a stored record.
 type row struct {
 	flow.Identity
 	place
@@ -136,14 +132,13 @@ type row struct {
 	storedAt    int64
 }
 
-// process is the world as one process reaches it. After a crash nothing the
-// process does has an effect.
+// process is one process's access to the world. After a crash its calls have no effect.
 type process struct {
 	*world
 	name   string
 	crash  context.CancelFunc
 	gone   bool
-	paused bool // it was, once
+	paused bool
 	ended  bool // its work has
 }
 
@@ -201,12 +196,12 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 	return err
 }
 
-// isLasting reports whether a step leaves something behind that may arrive late.
+// isLasting reports whether a step has an effect that may arrive late.
 func isLasting(op string) bool {
 	return strings.HasPrefix(op, "insert ") || strings.HasPrefix(op, "swap ") || strings.HasPrefix(op, "set aside ")
 }
 
-// deps are what an Ingester works with that has lane 0.
+// deps are the Deps of an Ingester that owns lane 0.
 func (p *process) deps() ingest.Deps {
 	return ingest.Deps{
 		Leases: onlyLane{}, Lanes: source{p}, States: states{p, &p.state}, Tables: tables{p}, Index: tables{p}, DeadLetters: deadLetters{p}, Forgets: forgets{p}, Expiry: expiry{p},
@@ -214,7 +209,6 @@ func (p *process) deps() ingest.Deps {
 	}
 }
 
-// forgets are the orders of the world.
 type forgets struct{ *process }
 
 func (f forgets) Forgets(context.Context) (all []flow.Forget, err error) {
@@ -224,15 +218,14 @@ func (f forgets) Forgets(context.Context) (all []flow.Forget, err error) {
 	})
 }
 
-// expiry is the line of the world.
 type expiry struct{ *process }
 
 func (e expiry) Line(context.Context) (line string, err error) {
 	return line, e.do("read expiry line", func() error { line = e.line; return nil })
 }
 
-// expire moves the line to a day, and removes the rows that were stored up to it. The
-// tokens stay, as long as ClickHouse does not clear the part they came with.
+// expire moves the expiry line to a day and removes the rows stored up to it. Tokens remain, as in
+// ClickHouse until it clears their part.
 func (w *world) expire(day string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,12 +239,11 @@ func (w *world) expire(day string) {
 	})
 }
 
-// noForgets: nothing is to be forgotten.
 type noForgets struct{}
 
 func (noForgets) Forgets(context.Context) ([]flow.Forget, error) { return nil, nil }
 
-// forget gives an order, as the stream does: lane states change with it.
+// forget gives an order as the stream does: the lane states change with it.
 func (w *world) forget(order flow.Forget) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -260,7 +252,7 @@ func (w *world) forget(order flow.Forget) {
 	w.state.Revision++
 }
 
-// onlyLane holds lane 0 for ever, and takes work that ends for good.
+// onlyLane owns lane 0 until its work ends.
 type onlyLane struct{}
 
 func (onlyLane) Run(ctx context.Context, work func(context.Context, int) error) error {
@@ -377,7 +369,7 @@ func (s states) Read(context.Context, int) (state flow.LaneState, err error) {
 }
 
 func (s states) CompareAndSwap(_ context.Context, _ int, next flow.LaneState) (flow.LaneState, error) {
-	if c := next.Claim; c != nil { // what is stored is not shared with the process
+	if c := next.Claim; c != nil { // the process does not share stored state
 		copied := *c
 		copied.Pieces = slices.Clone(c.Pieces)
 		next.Claim = &copied
@@ -416,7 +408,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// pieces is a claim in a few characters: 1-1 0: open 4, waiting 8.
+// pieces summarizes a claim: 1-1 0: open 4, waiting 8.
 func pieces(s flow.LaneState) string {
 	if s.Claim == nil {
 		return "none"

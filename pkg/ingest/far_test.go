@@ -19,19 +19,18 @@ import (
 	"sluice/pkg/record"
 )
 
-// distant is a warehouse with cores to spare at the end of a long line, and a lane
-// that is read as fast as one core decodes it: what takes time is told, and passes in
-// virtual time.
+// distant is a warehouse with spare cores behind a slow line, and a lane read at one core's
+// decoding rate. Costs are constants, spent in virtual time.
 type distant struct {
 	*flood
-	answer time.Duration // of each of the two that an insert waits for
+	answer time.Duration // latency of each of the two answers an insert waits for
 	mu     sync.Mutex
 	done   []uint64    // messages, as the position was moved
-	when   []time.Time // it was
+	when   []time.Time // when the position was moved
 }
 
-// What an insert takes of one core for each row, with all views, as docs/decisions/0014-cost-of-the-table.md has it;
-// what decoding takes; and a move of the position.
+// CPU per row of an insert with all views (docs/decisions/0014-cost-of-the-table.md) and of
+// decoding; and the time of a checkpoint.
 const (
 	insertPerRow = 3300 * time.Nanosecond
 	decodePerRow = 1500 * time.Nanosecond
@@ -58,8 +57,8 @@ func (d *distant) CompareAndSwap(ctx context.Context, lane int, next flow.LaneSt
 	return d.flood.CompareAndSwap(ctx, lane, next)
 }
 
-// TestOneLaneFarFromItsWarehouse: with every answer 50 ms later a lane stores more
-// than 250 000 records a second, which one insert at a time does not.
+// TestOneLaneFarFromItsWarehouse: with 50 ms more latency a lane stores over 250 000 records a
+// second; serial inserts do not.
 func TestOneLaneFarFromItsWarehouse(t *testing.T) {
 	t.Parallel()
 	var body strings.Builder

@@ -10,16 +10,15 @@ import (
 	"sluice/pkg/flow"
 )
 
-// order forgets instance 77 up to a time.
 var order = flow.Forget{ID: "r1", Before: begun.UnixMilli(), Subjects: []flow.ForgetSubject{{Keys: []string{"77"}}}}
 
-// of is a record of an instance, so many months before the order ends, or after.
+// of is a record of an instance, this many months before or after the order's end.
 func of(id string, instance, months int) string {
 	return fmt.Sprintf(`{"id":%q,"timestamp":%d,"value":{"processInstanceKey":%d}}`, id, begun.AddDate(0, months, 0).UnixMilli(), instance)
 }
 
-// forgotten has records of an instance that is forgotten, of several months, some of
-// them resent, some that cannot be decoded, and later ones, among those of others.
+// forgotten has records of a forgotten instance: several months, resent, undecodable and later
+// ones, mixed with records of other instances.
 func forgotten() (*world, outcome) {
 	w := newWorld()
 	w.orders = []flow.Forget{order}
@@ -46,8 +45,8 @@ func forgotten() (*world, outcome) {
 	}
 }
 
-// TestAnOrderComesAtAnyStep: a record that comes behind it is never stored, whatever
-// was claimed or decided when it came; and the totals add up.
+// TestAnOrderComesAtAnyStep: a record published after the order is never stored, whatever was
+// claimed by then; and the totals add up.
 func TestAnOrderComesAtAnyStep(t *testing.T) {
 	for at := 1; at <= 60; at++ {
 		for _, crash := range []bool{false, true} {
@@ -62,7 +61,7 @@ func TestAnOrderComesAtAnyStep(t *testing.T) {
 					given = uint64(len(w.messages))
 					w.publish(message(of("1-98", 77, 0), of("1-99", 5, 0)))
 				}
-				var steps atomic.Int64 // records and changes take theirs side by side
+				var steps atomic.Int64 // records and changes step concurrently
 				w.before = func(string) {
 					if steps.Add(1) == int64(at) && given == 0 {
 						give()

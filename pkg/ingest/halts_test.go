@@ -58,13 +58,13 @@ func TestWhatIsNoticedHalts(t *testing.T) {
 	}
 }
 
-// TestAnEarlierStateOfNATSHalts: stream and position are of an earlier time,
-// while the table is not. Nothing may be stored under numbers that the table
-// knows of the same life of the lane, until an operator has looked.
+// TestAnEarlierStateOfNATSHalts: stream and lane state are restored to an earlier time, the table
+// is not. Nothing may be stored under sequences the table holds of the same incarnation until an
+// operator resets the lane.
 func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 	tests := []struct {
 		name    string
-		running bool // the ingester runs all the while
+		running bool // the ingester runs throughout
 		restore func(w *world, backup flow.LaneState)
 	}{
 		{"restored from a backup while no ingester worked", false, func(w *world, backup flow.LaneState) {
@@ -90,7 +90,7 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 					stop()
 				}
 				w.mu.Lock()
-				backup.Revision = w.state.Revision + 1 // written again
+				backup.Revision = w.state.Revision + 1 // the restore writes it again
 				tt.restore(w, backup)
 				w.mu.Unlock()
 				if !tt.running {
@@ -122,8 +122,8 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 	}
 }
 
-// TestALaneThatIsMadeNewIsAnotherLife: its messages have the numbers of others
-// that the table has, and are stored all the same.
+// TestALaneThatIsMadeNewIsAnotherLife: its messages reuse sequences that the table holds, and are
+// all stored.
 func TestALaneThatIsMadeNewIsAnotherLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -20,8 +20,8 @@ func (w *world) hold(until time.Time) {
 	w.state.Revision++
 }
 
-// TestALaneThatIsHeldClaimsNothing: what is claimed when the hold comes is
-// stored and recorded, and nothing else is, until the hold is over.
+// TestALaneThatIsHeldClaimsNothing: what was claimed before the hold is stored and recorded;
+// nothing else is until the hold ends.
 func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -34,13 +34,13 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				w.insert = func(record.Block) error {
 					if inserting {
 						inserting = false
-						w.mu.Unlock() // the others go on
+						w.mu.Unlock() // the other goroutines continue
 						<-wake
 						w.mu.Lock()
 					}
 					return nil
 				}
-				// One message: of several the first block may have any number.
+				// One message: the first block may hold any number of several.
 				w.publish(message(rec("0"), rec("1"), rec("2")))
 				_, stop := w.start(t, "a", ingest.Config{MaxRows: 3})
 				time.Sleep(5 * time.Second)
@@ -64,7 +64,7 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				if p, _ := w.now(); p.Revision != before.Revision {
 					t.Error("the position moves while it is held")
 				}
-				time.Sleep(30 * time.Second) // it was not released
+				time.Sleep(30 * time.Second) // the hold expires without a release
 				synctest.Wait()
 				if p, rows := w.now(); p.Done != 51 || rows != 53 {
 					t.Errorf("after the hold the position is %+v with %d rows, want all 51 messages and 53 rows", p, rows)
@@ -75,15 +75,15 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 	}
 }
 
-// state is the position and the number of rows, as they are between two steps.
+// now returns the lane state and the number of rows, read between two steps.
 func (w *world) now() (flow.LaneState, int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state, len(w.rows)
 }
 
-// TestAHoldWaitsForAllPieces: while one of them is on its way the block is claimed,
-// and nothing new is claimed after it.
+// TestAHoldWaitsForAllPieces: while a piece is in flight the block stays claimed, and nothing new
+// is claimed.
 func TestAHoldWaitsForAllPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, want := backlog(3)

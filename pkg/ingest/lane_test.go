@@ -19,7 +19,6 @@ import (
 	"sluice/pkg/record"
 )
 
-// run runs one ingester for a time and stops it.
 func (w *world) run(t *testing.T, cfg ingest.Config, d time.Duration) {
 	t.Helper()
 	_, stop := w.start(t, "a", cfg)
@@ -35,7 +34,7 @@ func (w *world) done() uint64 {
 	return w.state.Done
 }
 
-// inserts are the tokens of all inserts so far, attempts that failed included.
+// inserts are the tokens of all inserts so far, including failed attempts.
 func (w *world) inserts() (tokens []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +47,7 @@ func (w *world) inserts() (tokens []string) {
 	return tokens
 }
 
-// claim is what an ingester makes of the messages from first to last.
+// claim is an ingester's claim of the messages from first to last.
 func (w *world) claim(first, last uint64) *flow.Claim {
 	copied := newWorld()
 	copied.messages, copied.state = w.messages[:last], flow.LaneState{StreamID: w.identity, Done: first - 1}
@@ -108,7 +107,7 @@ func TestErrorClasses(t *testing.T) {
 		name     string
 		class    flow.Class
 		halts    bool // within a minute
-		attempts int  // least in ten minutes
+		attempts int  // minimum in ten minutes
 	}{
 		{"an outage is retried and never halts", flow.ClassRetry, false, 20},
 		{"a wrong schema halts at once and is probed", flow.ClassHalt, true, 30},
@@ -157,7 +156,7 @@ func TestErrorClasses(t *testing.T) {
 func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		// A materialized view refuses what the table has taken.
+		// A materialized view rejects rows that the table has stored.
 		fixed := false
 		w.insert = func(b record.Block) error {
 			if fixed {
@@ -192,7 +191,7 @@ func TestAPausedOwnerDoesNoHarm(t *testing.T) {
 		w.insert = func(record.Block) error {
 			if !paused {
 				paused = true
-				w.mu.Unlock() // the others go on
+				w.mu.Unlock() // the other goroutines continue
 				<-wake
 				w.mu.Lock()
 			}
@@ -207,7 +206,7 @@ func TestAPausedOwnerDoesNoHarm(t *testing.T) {
 			w.publish(message(rec(fmt.Sprint("later ", i))))
 			time.Sleep(time.Second)
 		}
-		close(wake) // a inserts what b has inserted, and goes on
+		close(wake) // a repeats b's insert, and continues
 		w.publish(message(rec("last")))
 		time.Sleep(time.Second)
 		if err := stopA(); !errors.Is(err, flow.ErrNotOwner) {
@@ -224,8 +223,8 @@ func TestAPausedOwnerDoesNoHarm(t *testing.T) {
 	})
 }
 
-// TestARefusalOfManyRowsHalts: a constraint or a view that is new refuses
-// everything, and nothing is wrong with the rows.
+// TestARefusalOfManyRowsHalts: a new constraint or view rejects everything, and the rows are
+// valid.
 func TestARefusalOfManyRowsHalts(t *testing.T) {
 	for name, messages := range map[string]int{"of one block": 1, "of many small blocks": 1000} {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +248,7 @@ func TestARefusalOfManyRowsHalts(t *testing.T) {
 				dead := len(w.dead)
 				w.refuse = func(*record.Columns, int) bool { return false }
 				w.mu.Unlock()
-				// Those of one block wait: an earlier insert of it may still arrive.
+				// Rejections of one block wait: an earlier insert of it may still arrive.
 				if want := map[int]int{1: 0, 1000: 20}[messages]; dead != want {
 					t.Errorf("%d rows are dead-lettered when it halts, want %d", dead, want)
 				}
@@ -263,7 +262,7 @@ func TestARefusalOfManyRowsHalts(t *testing.T) {
 	}
 }
 
-// TestABlockThatIsTooMuchAtOnce: the same rows again would fail for ever.
+// TestABlockThatIsTooMuchAtOnce: repeating the same rows would fail forever.
 func TestABlockThatIsTooMuchAtOnce(t *testing.T) {
 	const rows = 1000
 	for name, insert := range map[string]func(w *world, b record.Block) error{
@@ -287,7 +286,7 @@ func TestABlockThatIsTooMuchAtOnce(t *testing.T) {
 			return nil
 		},
 	} {
-		for _, taken := range []bool{false, true} { // claimed by a process before this one
+		for _, taken := range []bool{false, true} { // claimed by an earlier process
 			t.Run(fmt.Sprintf("%s, taken over %v", name, taken), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld()
@@ -323,8 +322,7 @@ func TestABlockThatIsTooMuchAtOnce(t *testing.T) {
 	}
 }
 
-// TestALongRunOfSettingAsideBeats: the watch of heartbeats must not take it for
-// dead.
+// TestALongRunOfSettingAsideBeats so that the heartbeat watchdog does not treat it as stuck.
 func TestALongRunOfSettingAsideBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -382,8 +380,8 @@ func TestNoRoomForADeadLetterHalts(t *testing.T) {
 	})
 }
 
-// TestALaneWhosePositionIsGoneHalts: the bucket of positions was lost, and the
-// stream was not. What has no identity would be stored twice.
+// TestALaneWhosePositionIsGoneHalts: the bucket of lane states was lost, the stream was not.
+// Records without a deduplication key would be stored twice.
 func TestALaneWhosePositionIsGoneHalts(t *testing.T) {
 	for name, lose := range map[string]struct {
 		what func(w *world)

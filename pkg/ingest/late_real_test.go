@@ -26,8 +26,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// line is a TCP connection to the engine on which the rows of the first insert stand
-// still, after its statement, until land. What its sender does then, it does not say.
+// line is a TCP connection to the engine. It delays the rows of the first insert, after its
+// statement, until land, and hides the sender's later actions.
 type line struct {
 	t       *testing.T
 	to      string
@@ -35,7 +35,7 @@ type line struct {
 	mu      sync.Mutex
 	stalled bool
 	held    []byte
-	server  net.Conn // where they belong
+	server  net.Conn // the destination
 }
 
 func newLine(t *testing.T, to string) *line {
@@ -66,7 +66,7 @@ func (p *line) serve(client net.Conn) {
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := server.Read(buffer)
-			_, _ = client.Write(buffer[:n]) // it may have gone
+			_, _ = client.Write(buffer[:n]) // the client may have closed
 			if err != nil {
 				client.Close()
 				return
@@ -74,7 +74,7 @@ func (p *line) serve(client net.Conn) {
 		}
 	}()
 	buffer, mine := make([]byte, 64<<10), false
-	var since time.Time // the rows came
+	var since time.Time // when the rows arrived
 	for {
 		n, err := client.Read(buffer)
 		p.mu.Lock()
@@ -84,7 +84,7 @@ func (p *line) serve(client net.Conn) {
 				since = time.Now()
 			}
 			p.held = append(p.held, buffer[:n]...)
-		case mine: // that the insert is taken back never arrives
+		case mine: // the sender's cancellation never arrives
 		default:
 			_, _ = server.Write(buffer[:n])
 			if !p.stalled && bytes.Contains(buffer[:n], []byte("INSERT INTO flow.records ")) {
@@ -101,7 +101,6 @@ func (p *line) serve(client net.Conn) {
 	}
 }
 
-// land lets the rows arrive.
 func (p *line) land() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +108,7 @@ func (p *line) land() {
 	_, _ = p.server.Write(p.held)
 }
 
-// hooked are tables with something to do before each insert, by its number.
+// hooked are tables with a hook before each insert, by its number.
 type hooked struct {
 	*warehouse.DB
 	mu     sync.Mutex
@@ -126,9 +125,8 @@ func (h *hooked) Insert(ctx context.Context, b record.Block) error {
 	return h.DB.Insert(ctx, b)
 }
 
-// TestALateInsertCountsOnce: the insert of a whole piece arrives while the piece is
-// cut for a row that is rejected, or after it, from a connection that stood still or
-// an owner that was frozen. By then nothing is rejected any more.
+// TestALateInsertCountsOnce: the insert of a whole piece arrives from a stalled connection or a
+// frozen owner, during or after a cut for a rejected row. By then nothing is rejected.
 func TestALateInsertCountsOnce(t *testing.T) {
 	for name, frozen := range map[string]bool{"a stalled connection": false, "a frozen owner": true} {
 		for when, at := range map[string]int{"before the first part": 3, "after the first part": 4} {
@@ -180,14 +178,14 @@ func TestALateInsertCountsOnce(t *testing.T) {
 				all := fmt.Sprintf("%d\t%d\t%d\n", rows, rows, rows)
 				before := func(n int) {
 					switch n + 1 - inserts {
-					case 2: // all rows, again: one is rejected, and the piece is cut
+					case 2: // all rows again: one is rejected, and the piece is cut
 						clickhousetest.Exec(t, s.engine, "ALTER TABLE flow.records ADD CONSTRAINT no_poison CHECK key != 15")
 					case at:
 						clickhousetest.Exec(t, s.engine, "ALTER TABLE flow.records DROP CONSTRAINT no_poison")
 						land()
 						patience := 20 * time.Second // of a busy machine
 						if at == 4 {
-							patience = time.Second // it does not come
+							patience = time.Second // it does not arrive
 						}
 						for deadline := time.Now().Add(patience); count() != all && time.Now().Before(deadline); {
 							time.Sleep(20 * time.Millisecond)

@@ -13,8 +13,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// leaseBucket is the bucket of leases as NATS keeps it: an entry that is not
-// renewed is dropped without a word, and every change has a revision.
+// leaseBucket is the bucket of leases as NATS keeps it: an entry that is not renewed expires
+// silently, and every change has a revision.
 type leaseBucket struct {
 	mu       sync.Mutex
 	revision uint64
@@ -23,7 +23,7 @@ type leaseBucket struct {
 }
 
 type leaseEntry struct {
-	jetstream.KeyValueEntry // what leases do not ask for
+	jetstream.KeyValueEntry // unused by leases
 
 	key, value string
 	revision   uint64
@@ -41,28 +41,26 @@ func (e leaseEntry) Operation() jetstream.KeyValueOp {
 	return jetstream.KeyValuePut
 }
 
-// get is what the bucket holds of a key.
 func (b *leaseBucket) get(key string) (leaseEntry, bool) {
 	e, is := b.entries[key]
 	return e, is && !e.deleted && time.Since(e.at) < stream.LeaseTTL
 }
 
-// put stores an entry and tells the watchers.
+// put stores an entry and notifies the watchers.
 func (b *leaseBucket) put(key, value string, deleted bool) uint64 {
 	b.revision++
 	e := leaseEntry{key: key, value: value, revision: b.revision, deleted: deleted, at: time.Now()}
 	b.entries[key] = e
 	for w := range b.watchers {
-		w <- e // there is room
+		w <- e // its buffer has room
 	}
 	return e.revision
 }
 
 var errAway = errors.New("nats: timeout")
 
-// ownBucket is the bucket as one ingester reaches it.
 type ownBucket struct {
-	broker.KeyValue // what leases do not use
+	broker.KeyValue // unused by leases
 	*leaseBucket
 	name string
 	away bool // guarded by leaseBucket.mu
@@ -74,8 +72,7 @@ func (b *ownBucket) setAway(away bool) {
 	b.away = away
 }
 
-// do is one operation, which takes its time; while NATS is away it takes all that
-// it is given.
+// do runs one operation, which takes time; while NATS is away it blocks until ctx ends.
 func (b *ownBucket) do(ctx context.Context, apply func() error) error {
 	select {
 	case <-time.After(kvTime):
@@ -127,8 +124,8 @@ func (b *ownBucket) Get(ctx context.Context, key string) (entry jetstream.KeyVal
 	})
 }
 
-// Delete removes what this ingester has written last: leases give the revision of
-// that, which cannot be read here.
+// Delete removes an entry of this ingester's last write. Leases pass the revision of that write;
+// the fake compares the writer instead.
 func (b *ownBucket) Delete(ctx context.Context, key string, _ uint64) error {
 	return b.do(ctx, func() error {
 		if e, there := b.get(key); there && e.value != b.name {
@@ -160,8 +157,8 @@ func (b *ownBucket) Watch(ctx context.Context, _ string, _ bool) (jetstream.KeyW
 	return w, nil
 }
 
-// tell sends what is there, nil, and what changes. Who is cut off misses what is
-// said meanwhile, as a watcher whose connection is gone does until it has another.
+// tell sends the present entries, nil, and then the changes. A watcher that is cut off misses
+// changes, as after a lost connection.
 func (b *ownBucket) tell(ctx context.Context, present []leaseEntry, changes chan jetstream.KeyValueEntry, updates chan<- jetstream.KeyValueEntry) {
 	defer close(updates)
 	defer func() {
@@ -201,7 +198,7 @@ func (b *ownBucket) tell(ctx context.Context, present []leaseEntry, changes chan
 }
 
 type leaseWatcher struct {
-	jetstream.KeyWatcher // what leases do not use
+	jetstream.KeyWatcher // unused by leases
 	updates              chan jetstream.KeyValueEntry
 }
 

@@ -25,7 +25,6 @@ func (p *process) startWith(t *testing.T, cfg ingest.Config, reg *prometheus.Reg
 	return p.start(t, cfg, p.deps(), reg)
 }
 
-// scrape is what Prometheus would read.
 func scrape(t *testing.T, reg *prometheus.Registry) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -36,7 +35,6 @@ func scrape(t *testing.T, reg *prometheus.Registry) string {
 	return answer.Body.String()
 }
 
-// sample is the value of one line of a scrape.
 func sample(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	for line := range strings.Lines(scrape(t, reg)) {

@@ -13,26 +13,24 @@ import (
 	"sluice/pkg/ingest"
 )
 
-// routed is a request of a source that was routed by a revision of its list.
+// routed is a request of a source, routed by a revision of its lane list.
 func routed(source string, revision uint64, records ...string) flow.Message {
 	m := posted(source, records...)
 	m.Revision = revision
 	return m
 }
 
-// marker is a move marker.
 func marker(source string, revision uint64) flow.Message {
 	return flow.Message{Topic: "flow.0.move", Source: source, Revision: revision, Received: time.Now()}
 }
 
-// together is several requests in one message.
 func together(messages ...flow.Message) flow.Entry {
 	return flow.Entry{Topic: "flow.0.record", Messages: messages, Table: []byte(messages[0].Source)}
 }
 
-// moved has requests that land behind the move marker of their source, alone and among
-// others in one entry; a marker of a move that was taken back, which lands behind that of
-// a later one; and what the sources send again.
+// moved has requests that land behind the move marker of their source, alone and among others in
+// one entry. It also has a marker of an undone move behind a later one, and the requests that the
+// sources resend.
 func moved() (*world, outcome) {
 	w := newWorld()
 	nameless := routed("a", 1, `{"key":1}`)
@@ -52,9 +50,9 @@ func moved() (*world, outcome) {
 	}
 }
 
-// TestALateRequestTeachesNothing: a publish of before the move lands in the lane that its
-// source has left. The lane must not come to know the source by it: another lane stores
-// what follows, until the source is back and sends it again.
+// TestALateRequestTeachesNothing: a publish from before the move lands in the lane its source has
+// left. The lane must not index the source by it: another lane stores the following requests until
+// the source is back and resends.
 func TestALateRequestTeachesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -63,17 +61,17 @@ func TestALateRequestTeachesNothing(t *testing.T) {
 		time.Sleep(time.Second)
 		w.publish(marker("a", 2))
 		time.Sleep(time.Second)
-		w.publish(routed("a", 1, at(1, 3))) // it was in TCP for minutes
+		w.publish(routed("a", 1, at(1, 3))) // delayed in TCP for minutes
 		time.Sleep(time.Second)
 		w.mu.Lock()
-		for n := range int64(2) { // positions 3 and 4, by another lane
+		for n := range int64(2) { // positions 3 and 4, in another lane
 			elsewhere := w.rows[1]
 			elsewhere.Position, elsewhere.Key, elsewhere.TS, elsewhere.lane = 3+n, 3+n, elsewhere.TS+1+n, 5
 			elsewhere.place = place{99, int(n)}
 			w.rows, w.told = append(w.rows, elsewhere), append(w.told, elsewhere)
 		}
 		w.mu.Unlock()
-		w.publish(routed("a", 5, at(1, 3), at(1, 4), at(1, 5))) // it is back
+		w.publish(routed("a", 5, at(1, 3), at(1, 4), at(1, 5))) // the source is back
 		time.Sleep(time.Second)
 		expect.NoError(t, stop())
 		want := map[place]int{{1, 0}: 1, {1, 1}: 1, {4, 2}: 1}
@@ -81,8 +79,8 @@ func TestALateRequestTeachesNothing(t *testing.T) {
 	})
 }
 
-// TestAMarkerInTheMiddle: what is behind it is decided when all before it is stored, and
-// with nothing remembered of its source.
+// TestAMarkerInTheMiddle: messages behind it are deduplicated after all before it are stored, with
+// nothing remembered of its source.
 func TestAMarkerInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -96,7 +94,7 @@ func TestAMarkerInTheMiddle(t *testing.T) {
 	})
 }
 
-// TestAListThatWasSetBackHalts: its apis answer OK for what is void behind a marker.
+// TestAListThatWasSetBackHalts: its apis answer OK for requests that are void behind a marker.
 func TestAListThatWasSetBackHalts(t *testing.T) {
 	for name, later := range map[string][]flow.Message{
 		"when the marker is read":       nil,
@@ -136,8 +134,8 @@ func TestAListThatWasSetBackHalts(t *testing.T) {
 	}
 }
 
-// TestTicksAgeRequests: in a lane that takes nothing else they let go of the messages of
-// its deduplication window, and change nothing besides.
+// TestTicksAgeRequests: in a lane without other messages ticks shrink the deduplication window,
+// and change nothing else.
 func TestTicksAgeRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// paced makes inserts take so long, and returns how many rows each had.
+// paced gives inserts a duration, and returns the rows of each.
 func paced(w *world, took time.Duration) *[]int {
 	rows := new([]int)
 	w.insert = func(b record.Block) error {
@@ -45,8 +45,8 @@ func TestATrickleStaysFreshAndMakesFewParts(t *testing.T) {
 	})
 }
 
-// TestATrickleLeavesClickHouseTime: where an insert has its price, however small it
-// is, a few records more wait for the next one instead of taking ClickHouse for themselves.
+// TestATrickleLeavesClickHouseTime: where an insert has a fixed cost, a few more records wait for
+// the next one instead of occupying ClickHouse.
 func TestATrickleLeavesClickHouseTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -100,7 +100,7 @@ func TestAFloodMakesFullBlocks(t *testing.T) {
 				full++
 			}
 		}
-		if full < 29 || len(*rows) > 31 { // the first block does not wait to be filled
+		if full < 29 || len(*rows) > 31 { // the first block does not wait until it is full
 			t.Errorf("blocks of %v rows, want them full but for the first and the last", *rows)
 		}
 	})
@@ -125,7 +125,7 @@ func TestABlockIsClosedByItsSize(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				rows := paced(w, time.Second)
-				w.publish(message(rec("0"))) // what comes while this is stored waits together
+				w.publish(message(rec("0"))) // messages that arrive meanwhile share the next insert
 				time.AfterFunc(500*time.Millisecond, func() { w.publish(tt.messages...) })
 				w.run(t, tt.cfg, time.Minute)
 				expect.Equal(t, "blocks of rows", tt.want, fmt.Sprint(*rows))
@@ -159,7 +159,7 @@ func TestAStopFinishesTheInsertInFlight(t *testing.T) {
 		paced(w, 2*time.Second)
 		w.publish(message(rec("1")))
 		_, stop := w.startIngester(t, ingest.Config{})
-		time.Sleep(time.Second) // the insert is half way
+		time.Sleep(time.Second) // the insert is half done
 		began := time.Now()
 		expect.NoError(t, stop())
 		expect.Equal(t, "stopping took", time.Second, time.Since(began))

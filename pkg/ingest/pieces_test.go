@@ -16,8 +16,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// backlog is a world in which messages wait, each of which is a full block of
-// atOnce, and what is left when all are stored.
+// backlog returns a world with a backlog of full blocks of atOnce, one per message, and the
+// outcome when all are stored.
 func backlog(messages int) (w *world, want outcome) {
 	w = newWorld()
 	rows := map[place]int{}
@@ -36,8 +36,8 @@ func backlog(messages int) (w *world, want outcome) {
 	}
 }
 
-// TestPiecesOfAFullBlockAreInsertedAtOnce: both are on their way before either has
-// ended; what is not full is one insert. A block costs one write of the lane state.
+// TestPiecesOfAFullBlockAreInsertedAtOnce: both are in flight before either ends; a block that is
+// not full is one insert. A block costs one write of the lane state.
 func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 	for _, pieces := range []int{1, 2, 3} {
 		t.Run(fmt.Sprint(pieces), func(t *testing.T) {
@@ -81,18 +81,18 @@ func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 	}
 }
 
-// TestACrashAmidPieces: of two pieces that are inserted at once, each is stored or
-// not when the process dies, or its table alone is, or it arrives when the next owner
-// is at work; and that one may insert another way, and may meet what it likes.
+// TestACrashAmidPieces: when the process dies, each of two parallel pieces is stored, absent, in
+// the table alone, or arrives during the next owner. That owner may insert in another way, and
+// meets further faults.
 func TestACrashAmidPieces(t *testing.T) {
 	left := map[string]fault{"nothing is there": failed, "it is there": applied, "the views have not heard of it": partly, "it comes later": later}
 	for first, ofFirst := range left {
 		for second, ofSecond := range left {
 			for next, then := range map[string]struct {
 				cfg    ingest.Config
-				refuse string // ends the ids of rows that are refused
-				large  bool   // more than a row is too much
-				old    bool   // the tokens are forgotten
+				refuse string // suffix of the ids of rejected rows
+				large  bool   // more than one row exceeds the memory limit
+				old    bool   // the tokens have left the deduplication window
 			}{
 				"inserts at once":           {cfg: atOnce},
 				"inserts one by one":        {cfg: small},
@@ -103,7 +103,7 @@ func TestACrashAmidPieces(t *testing.T) {
 				"comes late":                {cfg: atOnce, old: true},
 			} {
 				if (ofFirst == later || ofSecond == later) && then.old {
-					continue // what is later than a hundred thousand parts counts twice
+					continue // an insert that is late by a hundred thousand parts counts twice
 				}
 				t.Run(fmt.Sprintf("of the first piece %s, of the second %s; the next %s", first, second, next), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestACrashAmidPieces(t *testing.T) {
 						w.mu.Lock()
 						w.fault = func(int, string) fault { return none }
 						if then.refuse != "" {
-							// Only of what is not there: what was taken once is not refused.
+							// Rejects only absent rows: stored rows were accepted once.
 							w.refuse = func(c *record.Columns, i int) bool {
 								return strings.HasSuffix(c.ID(i), then.refuse) && w.table[place{c.StreamSeq[i], int(c.StreamIdx[i])}] == 0
 							}
@@ -157,9 +157,9 @@ func TestACrashAmidPieces(t *testing.T) {
 							time.Sleep(time.Minute)
 						}
 						w.settle(t, then.cfg)
-						for at := range maps.Clone(want.Table) { // what was refused before it came, is dead
+						for at := range maps.Clone(want.Table) { // rows rejected before they were stored are dead letters
 							if w.dead[at] != "" {
-								delete(want.Table, at) // of the views too
+								delete(want.Table, at) // in the views too
 								want.Dead[at], want.Bodies[at] = "refused", rec(fmt.Sprintf("%d-%d", at.Seq, at.Index))
 								expect.Not(t, fmt.Sprintf("-%d", at.Index) != then.refuse, "record %v is dead", at)
 							}
@@ -174,11 +174,10 @@ func TestACrashAmidPieces(t *testing.T) {
 	}
 }
 
-// TestAnInsertThatLandsLateCountsOnce: of a piece that is cut, for its memory or for
-// a row that is rejected, an insert of what it was before arrives at any time: as a
-// whole, or as its first part was when it had been cut once or twice.
+// TestAnInsertThatLandsLateCountsOnce: an insert from before a cut, for memory or a rejected row,
+// arrives at any time. It is the whole piece, or its first part after one or two cuts.
 func TestAnInsertThatLandsLateCountsOnce(t *testing.T) {
-	type landing struct{ unanswered, after int } // the insert that has no answer, and how many steps later it arrives
+	type landing struct{ unanswered, after int } // the insert without an answer, and the number of steps until it arrives
 	late := map[landing]bool{}
 	for name, refuse := range map[string]string{"too much memory": "", "a rejected row": "3", "the first row": "0"} {
 		t.Run(name, func(t *testing.T) {
@@ -250,9 +249,9 @@ func TestAnInsertThatLandsLateCountsOnce(t *testing.T) {
 	expect.Not(t, len(late) < 10, "an insert has landed late in %d cases only", len(late))
 }
 
-// TestATokenWithoutItsRowsHalts: a server that was killed in mid-insert may remember
-// the token of a piece and have none of its rows. It drops the piece when it is
-// repeated, and the lane halts until the token is forgotten.
+// TestATokenWithoutItsRowsHalts: a server killed during an insert may keep the token of a piece
+// and none of its rows. It drops the repeated piece, and the lane halts until the token is
+// removed.
 func TestATokenWithoutItsRowsHalts(t *testing.T) {
 	for name, second := range map[string]bool{"the first piece": false, "the second piece": true} {
 		t.Run(name, func(t *testing.T) {
@@ -274,7 +273,7 @@ func TestATokenWithoutItsRowsHalts(t *testing.T) {
 				}
 				expect.Not(t, w.done() != 0, "the block was passed over")
 				w.mu.Lock()
-				delete(w.tokens["table"], killed) // the table is made to forget, its view is not
+				delete(w.tokens["table"], killed) // the deduplication window of the table is reset, its view's is not
 				w.mu.Unlock()
 				time.Sleep(time.Minute)
 				stop()
@@ -284,8 +283,8 @@ func TestATokenWithoutItsRowsHalts(t *testing.T) {
 	}
 }
 
-// TestWhatIsTooMuchAtOnceIsNotTriedAtOnceAgain: it fails, and for a minute pieces are
-// inserted one after the other.
+// TestWhatIsTooMuchAtOnceIsNotTriedAtOnceAgain: after a failure pieces are inserted serially for a
+// minute.
 func TestWhatIsTooMuchAtOnceIsNotTriedAtOnceAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, want := backlog(80)

@@ -23,14 +23,13 @@ import (
 
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
 
-// site is a real NATS server and a real engine.
 type site struct {
 	t      *testing.T
 	nats   *natstest.Server
 	engine *clickhousetest.Engine
 }
 
-// open connects to the streams, as a process would.
+// open connects to the streams as a separate process.
 func (s *site) open(name string) *stream.Stream {
 	s.t.Helper()
 	log, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
@@ -62,7 +61,6 @@ func (s *site) warehouseAt(url string) *warehouse.DB {
 	return db
 }
 
-// lanes reads lanes for the ingester.
 type lanes struct{ *stream.Stream }
 
 func (l lanes) Open(ctx context.Context, lane int, from uint64) (ingest.Reader, error) {
@@ -81,13 +79,13 @@ func (l lanes) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, err
 	return c, nil
 }
 
-// ingester runs one with connections of its own, until stop.
+// ingester runs an ingester on its own connections until stop.
 func (s *site) ingester(name string) (stop func()) {
 	stop, _ = s.ingesterToCheck(name, s.warehouse())
 	return stop
 }
 
-// ingesterToCheck is ingester, and how it is.
+// ingesterToCheck is ingester with its health check.
 func (s *site) ingesterToCheck(name string, db *warehouse.DB) (stop func(), check func(context.Context) error) {
 	opened := s.open(name)
 	deps := ingest.Deps{
@@ -107,7 +105,7 @@ func (s *site) ingesterToCheck(name string, db *warehouse.DB) (stop func(), chec
 	}), i.Check
 }
 
-// TestAnIngesterThatHasLostClickHouseGivesUpItsLanes: another one can reach it.
+// TestAnIngesterThatHasLostClickHouseGivesUpItsLanes: another ingester can reach it.
 func TestAnIngesterThatHasLostClickHouseGivesUpItsLanes(t *testing.T) {
 	t.Parallel()
 	s := &site{t: t, nats: natstest.Start(t), engine: clickhousetest.Start(t)}

@@ -13,9 +13,9 @@ import (
 	"sluice/pkg/record"
 )
 
-// TestAClaimThatAnotherVersionHasCounted: the ingester crashed behind its claim, and the
-// next version numbers the rows of the block otherwise, so that what the claim drops is
-// not what it meant. Messages 1 and 2 are the block; row 0 is stored already.
+// TestAClaimThatAnotherVersionHasCounted: the ingester crashed after its claim. The next version
+// numbers the block's rows differently, so the claim would drop other rows. Messages 1 and 2 are
+// the block; row 0 is stored already.
 func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 	february := strings.Replace(at(1, 9), "9466848", "9493920", 1)
 	all := map[place]int{{1, 0}: 1, {2, 1}: 1, {2, 2}: 1, {2, 3}: 1, {3, 0}: 1, {3, 1}: 1}
@@ -27,7 +27,7 @@ func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		other func(w *world, c *flow.Claim) // what the other version has written, and done
+		other func(w *world, c *flow.Claim) // the other version's writes
 		want  map[place]int
 		says  string
 	}{
@@ -99,7 +99,7 @@ func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 				if got, want := w.state.Totals, (flow.Totals{Read: 7, Stored: 6, Deduplicated: 1}); got != want || w.state.Done != 3 {
 					t.Errorf("done %d, totals %+v, want %+v", w.state.Done, got, want)
 				}
-				// An insert that the other version sent finds its token spent.
+				// A delayed insert of the other version finds its token used.
 				if p := c.FirstOpen(); p >= 0 {
 					w.land(c.Token(0, w.state.IncarnationOf(c.First), p), w.state.Incarnation(), place{2, 2})
 				}
@@ -109,7 +109,6 @@ func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 	}
 }
 
-// land makes rows arrive under a token.
 func (w *world) land(token string, incarnation uint64, places ...place) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,11 +18,10 @@ import (
 	"sluice/pkg/ingest/dedup"
 )
 
-// begun is when the lanes of these tests begin.
+// begun is the start of the lanes of these tests.
 var begun = time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC)
 
-// asked is a request of records without an identity of their own: those from one
-// to another of it.
+// asked is a request of the numbered records from one to another, without deduplication keys.
 func asked(id string, from, to int) flow.Message {
 	var list []string
 	for i := from; i < to; i++ {
@@ -34,8 +33,8 @@ func asked(id string, from, to int) flow.Message {
 	}
 }
 
-// entryOf is an entry that a lane stores so long after the beginning, of an api
-// that knew the lane up to a message.
+// entryOf is an entry that a lane stores this long after begun, from an api that had read the lane
+// up to a message.
 func entryOf(after time.Duration, knew uint64, messages ...flow.Message) flow.Entry {
 	return flow.Entry{
 		Topic: "flow.0.record", Stored: begun.Add(after), LogEnd: knew, Patience: 5 * time.Minute,
@@ -43,8 +42,7 @@ func entryOf(after time.Duration, knew uint64, messages ...flow.Message) flow.En
 	}
 }
 
-// finish runs one ingester until all is stored, and lets others look at its
-// metrics before it stops.
+// finish runs one ingester until all is stored, and passes its metrics to look before it stops.
 func finish(t *testing.T, w *world, cfg ingest.Config, look ...func(*prometheus.Registry)) {
 	t.Helper()
 	reg := newRegistry()
@@ -69,8 +67,8 @@ func finish(t *testing.T, w *world, cfg ingest.Config, look ...func(*prometheus.
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// TestARequestIsStoredOnce: whose records have no identity of their own. What is
-// said of a record is where its first occurrence stands.
+// TestARequestIsStoredOnce: its records have no deduplication key. A record is listed at its first
+// occurrence.
 func TestARequestIsStoredOnce(t *testing.T) {
 	other := func(m flow.Message, hash string) flow.Message { m.Hash = hash; return m }
 	of := func(m flow.Message, source, subject string) flow.Message {
@@ -126,7 +124,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 					records += e.Records()
 				}
 				ledger := dedup.NewLedger(10*time.Minute, nil)
-				for i := range w.messages { // verify decides the same
+				for i := range w.messages { // verify makes the same decision
 					void, sentBefore := ledger.Add(&w.messages[i])
 					for j := range w.messages[i].Messages {
 						m := &w.messages[i].Messages[j]
@@ -146,15 +144,15 @@ func TestARequestIsStoredOnce(t *testing.T) {
 	}
 }
 
-// tick is an entry of its own at a second.
+// tick is an entry without messages at a second.
 func tick(second int) flow.Entry {
 	m := asked("", 0, 0)
 	m.Identified = true
 	return entryOf(seconds(second), 0, m)
 }
 
-// ticks are entries every 30 seconds, of an api that knows all before; the first
-// has requests.
+// ticks are entries every 30 seconds, from an api that has read all before; the first has
+// requests.
 func ticks(from, to int, first ...flow.Message) (list []flow.Entry) {
 	for i := from; i <= to; i++ {
 		e := tick(30 * i)
@@ -167,12 +165,12 @@ func ticks(from, to int, first ...flow.Message) (list []flow.Entry) {
 	return list
 }
 
-// TestRequestsAreKnownAfterATakeover: by what the position says is needed, and
-// not by what is not needed any more.
+// TestRequestsAreKnownAfterATakeover: the new owner reads from the message the lane state
+// requires, and nothing before it.
 func TestRequestsAreKnownAfterATakeover(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, after []flow.Entry
-		purge         func(w *world) uint64 // messages that are removed in between
+		purge         func(w *world) uint64 // messages purged in between
 		want          int                   // stored
 	}{
 		"a repeat": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 3))}, []flow.Entry{entryOf(0, 1, asked("a", 0, 3))}, nil, 3},
@@ -207,11 +205,11 @@ func TestRequestsAreKnownAfterATakeover(t *testing.T) {
 	}
 }
 
-// TestRequestsBeyondMemory: the oldest are forgotten, and it is said.
+// TestRequestsBeyondMemory: the oldest are forgotten, and this is reported.
 func TestRequestsBeyondMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		const requests = 3000 // a ring of 1024 is what the limit allows
+		const requests = 3000 // the limit allows a ring of 1024
 		for i := range requests {
 			w.publishEntry(entryOf(time.Duration(i)*100*time.Millisecond, uint64(i), asked(strconv.Itoa(i), 0, 1)))
 		}
@@ -225,9 +223,8 @@ func TestRequestsBeyondMemory(t *testing.T) {
 	})
 }
 
-// TestRequestsAgainstASlowOracle: entries of requests that come again and again,
-// whole and in pieces, with processes that die in between, against one who keeps
-// every request.
+// TestRequestsAgainstASlowOracle: requests are resent, whole and in pieces, by processes that
+// crash in between. The oracle keeps every request.
 func TestRequestsAgainstASlowOracle(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -281,13 +278,12 @@ func TestRequestsAgainstASlowOracle(t *testing.T) {
 	}
 }
 
-// TestTheSecondEntryOfALaneIsNeverVoid: two apis send the first ones of a new lane, so
-// that the second knew nothing of the first; between them another ingester takes the
-// lane. A rolling restart at its beginning has found that it was skipped, though it was
-// acknowledged.
+// TestTheSecondEntryOfALaneIsNeverVoid: two apis send the first entries of a new lane, the second
+// without having read the first. Between them another ingester takes the lane. A rolling restart
+// showed that the acknowledged second entry was skipped.
 func TestTheSecondEntryOfALaneIsNeverVoid(t *testing.T) {
 	for name, first := range map[string]flow.Message{
-		"nothing before it is remembered": posted("a", at(1, 1)), // its records have an identity
+		"nothing before it is remembered": posted("a", at(1, 1)), // its records have a deduplication key
 		"what is before it is remembered": asked("a", 0, 1),
 	} {
 		t.Run(name, func(t *testing.T) {

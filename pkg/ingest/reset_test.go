@@ -18,7 +18,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// unnamed is a request of one record that has no identity of its own.
+// unnamed is a request of one record without a deduplication key.
 func unnamed(n int) flow.Message {
 	m := asked(fmt.Sprint("request-", n), 0, 1)
 	m.Body = fmt.Appendf(nil, `[{"key":%d}]`, n)
@@ -33,7 +33,7 @@ func (w *world) send(requests ...int) {
 	}
 }
 
-// reset is what an operator says: the messages up to last are unchanged.
+// reset is the operator's reset: messages up to last are unchanged.
 func (w *world) reset(last int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,7 +46,7 @@ func (w *world) reset(last int) {
 	w.applying.Reset = false
 }
 
-// stored is how often each request has a row.
+// stored counts the rows of each request.
 func (w *world) stored() map[int64]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,14 +57,14 @@ func (w *world) stored() map[int64]int {
 	return rows
 }
 
-// TestAResetStoresEachRecordOnce: lanes and lane states are of another time than
-// the table, and an operator names the last message that is unchanged. Clients send
-// again what is not there. No record has an identity of its own.
+// TestAResetStoresEachRecordOnce: lanes or lane states are older or newer than the table, and an
+// operator names the last unchanged message. Clients resend what is missing. No record has a
+// deduplication key.
 func TestAResetStoresEachRecordOnce(t *testing.T) {
 	tests := []struct {
 		name  string
-		harm  func(t *testing.T, w *world, backup flow.LaneState) // when 1 to 4 are stored, and the backup is of 2
-		says  string                                              // what the lane halts for
+		harm  func(t *testing.T, w *world, backup flow.LaneState) // applied when 1 to 4 are stored, and the backup is of 2
+		says  string                                              // the reason of the halt
 		last  int                                                 // the last unchanged message
 		sends []int                                               // afterwards
 		want  []int
@@ -72,7 +72,7 @@ func TestAResetStoresEachRecordOnce(t *testing.T) {
 		{"NATS was set back, and the lane reaches beyond its checkpoint", func(_ *testing.T, w *world, backup flow.LaneState) {
 			w.messages, w.state = w.messages[:3:3], backup
 			w.send(5)
-		}, "never read beyond 2", 3, []int{3, 4, 5, 6}, []int{1, 2, 3, 4, 4, 5, 6}}, // the log lost request 4, and only the log knows requests
+		}, "never read beyond 2", 3, []int{3, 4, 5, 6}, []int{1, 2, 3, 4, 4, 5, 6}}, // the log lost request 4, and only the log deduplicates requests
 		{"the lane alone was set back", func(_ *testing.T, w *world, _ flow.LaneState) {
 			w.messages = w.messages[:3:3]
 		}, "missing from the lane", 3, []int{2, 3, 5}, []int{1, 2, 3, 4, 5}},
@@ -155,8 +155,8 @@ func TestAResetStoresEachRecordOnce(t *testing.T) {
 	}
 }
 
-// TestARestoredMessageKeepsItsToken: a claim of messages that are unchanged is
-// completed under its tokens, whatever has happened to the lane behind them.
+// TestARestoredMessageKeepsItsToken: a claim of unchanged messages is completed under its tokens,
+// whatever happened to the lane behind them.
 func TestARestoredMessageKeepsItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -186,8 +186,8 @@ func TestARestoredMessageKeepsItsToken(t *testing.T) {
 	})
 }
 
-// TestAResetKeepsTheWindowBeforeIt: the lane is set back by more than its checkpoint
-// counts on, and a request that was within the window then is repeated.
+// TestAResetKeepsTheWindowBeforeIt: the lane is set back further than its checkpoint requires, and
+// a request of the window at that time is repeated.
 func TestAResetKeepsTheWindowBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -202,7 +202,7 @@ func TestAResetKeepsTheWindowBeforeIt(t *testing.T) {
 		w.messages = w.messages[:30:30]
 		w.reset(30)
 		w.publishEntry(entryOf(seconds(29*31), 30, unnamed(20)))
-		w.publishEntry(entryOf(seconds(29*32), 21, unnamed(61))) // its api was slow, and it is not void
+		w.publishEntry(entryOf(seconds(29*32), 21, unnamed(61))) // its api was slow, yet it is not void
 		w.run(t, ingest.Config{}, time.Minute)
 		want := map[int64]int{61: 1}
 		for _, n := range all {
@@ -214,8 +214,8 @@ func TestAResetKeepsTheWindowBeforeIt(t *testing.T) {
 	})
 }
 
-// TestSettledPiecesThatAreLostHaltTheLane: a warehouse was set back to a time at which
-// everything up to the checkpoint was stored, and pieces of the open claim were not.
+// TestSettledPiecesThatAreLostHaltTheLane: a warehouse was restored to a time with all rows up to
+// the checkpoint and without pieces of the open claim.
 func TestSettledPiecesThatAreLostHaltTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		passed()

@@ -23,7 +23,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// twoShards are two engines, each a process, that are the shards of a cluster.
+// twoShards are the two shards of a cluster, an engine process each.
 func twoShards(t *testing.T) (engines [2]*clickhousetest.Engine) {
 	t.Helper()
 	var cluster []server.Shard
@@ -41,9 +41,9 @@ func twoShards(t *testing.T) (engines [2]*clickhousetest.Engine) {
 	return engines
 }
 
-// TestShardsGoAwayAndNothingIsLostOrDoubled: blocks of one lane are divided between
-// two engines, over the wire, while one, then the other is killed, and repeats come
-// in other batches. What both hold together is what one would hold.
+// TestShardsGoAwayAndNothingIsLostOrDoubled: blocks of one lane are divided between two engines,
+// over the wire. Each engine is killed once, and records are resent in other batches. Both
+// together hold what a single engine would.
 func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 	t.Parallel()
 	engines := twoShards(t)
@@ -54,7 +54,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 		t.Cleanup(func() { db.Close() })
 		return db
 	}
-	for i := range engines { // the second time there is nothing to do
+	for i := range engines { // the second time nothing is left to do
 		fatal.If(t, at(i).Migrate(t.Context()))
 		fatal.If(t, at(i).Check(t.Context()))
 	}
@@ -106,7 +106,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 	publish(bodies[:third], 50)
 	stored()
 
-	engines[1].Kill() // a shard that is not asked
+	engines[1].Kill() // a shard without deduplication lookups
 	publish(bodies[third:2*third], 50)
 	publish(bodies[third/2:third], 70) // again, in other batches
 	fails(engines[1].Addr())
@@ -114,7 +114,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 	stored()
 
 	stopA()
-	engines[0].Kill() // the shard that is asked, and another ingester asks the other
+	engines[0].Kill() // the shard with deduplication lookups; another ingester queries the other
 	stopA, check = s.ingesterToCheck("b", at(1))
 	publish(bodies[2*third:], 50)
 	publish(bodies[:third], 90)
@@ -153,7 +153,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 		}
 	}
 	expect.Not(t, jobs != len(wantJobs) || instances != len(wantInstances), "both shards have %d jobs and %d instances, want %d and %d", jobs, instances, len(wantJobs), len(wantInstances))
-	for i := range engines { // as each of them answers
+	for i := range engines { // the result of each
 		if marks, err := at(i).Marks(t.Context(), 0, incarnationOf(t, opened), nil); err != nil || marks.Rows != uint64(len(bodies)) {
 			t.Errorf("asked at shard %d, the lane has stored %d rows, %v, want %d", i+1, marks.Rows, err, len(bodies))
 		}

@@ -26,7 +26,6 @@ func rowAt(c *record.Columns, i int) row {
 	}
 }
 
-// day is the day of its source that a row counts for.
 func (r row) day() flow.SourceDay {
 	d := flow.SourceDay{Source: r.Source, Partition: r.PartitionID, Day: flow.Day(r.TS)}
 	if r.Content != "" {
@@ -35,7 +34,7 @@ func (r row) day() flow.SourceDay {
 	return d
 }
 
-// mark is how far the day is known to reach by this row.
+// mark is the high water mark that this row proves for its day.
 func (r row) mark() int64 {
 	if r.Content != "" {
 		return r.TS
@@ -43,7 +42,7 @@ func (r row) mark() int64 {
 	return r.Position
 }
 
-// arrive puts rows into the table or into its view, unless it knows the token.
+// arrive puts rows into the table or its view, unless it holds the token.
 func (s tables) arrive(name, token string, sent []row) {
 	if _, known := s.tokens[name][token]; known {
 		return
@@ -59,7 +58,6 @@ func (s tables) arrive(name, token string, sent []row) {
 	*list = append(*list, sent...)
 }
 
-// rowsAt are the rows of a block.
 func rowsAt(b record.Block) (all []row) {
 	for i := b.From; i < b.To; i++ {
 		r := rowAt(b.Columns, i)
@@ -69,7 +67,7 @@ func rowsAt(b record.Block) (all []row) {
 	return all
 }
 
-// arrive makes the rows of a block arrive in the table or in its view.
+// arrive puts the rows of a block into the table or its view.
 func (w *world) arrive(name string, b record.Block) {
 	tables{&process{world: w}}.arrive(name, b.Token, rowsAt(b))
 }
@@ -144,7 +142,7 @@ func (s tables) Clock(context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// Known returns more than it is asked for, as the real one does.
+// Known returns more than was requested, as the real one does.
 func (s tables) Known(_ context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
 	return s.do(fmt.Sprintf("known of %d", len(rows)), func() error {
 		days := map[int64]bool{}

@@ -24,21 +24,20 @@ import (
 	"sluice/pkg/stream"
 )
 
-// What the simulation has, and how long its steps take: those of a cluster whose
-// NATS syncs three copies and whose ClickHouse waits for a quorum.
+// Sizes of the simulation, and step times of a cluster whose NATS syncs three copies and whose
+// ClickHouse waits for a quorum.
 const (
 	manyLanes     = 1000
 	manyIngesters = 20
 	kvTime        = 2 * time.Millisecond   // a write to a key-value bucket
 	insertTime    = 150 * time.Millisecond // an insert, with its views
-	entryEvery    = 3 * time.Second        // a lane gets an entry
+	entryEvery    = 3 * time.Second        // interval of a lane's entries
 )
 
-// TestAThousandLanes simulates a thousand lanes and twenty ingesters in virtual
-// time: the leases and the ingester are the real ones, NATS and ClickHouse are the
-// fakes of this package. One ingester dies, one is cut off from NATS and comes
-// back, one stops. No lane is ever worked on twice at once, each is owned again in
-// time, the lanes are even again, and every record is stored once.
+// TestAThousandLanes simulates a thousand lanes and twenty ingesters in virtual time. Leases and
+// ingester are real; NATS and ClickHouse are the fakes of this package. One ingester dies, one is
+// cut off from NATS and returns, one stops. No lane ever has two owners; each has one again in
+// time. Lanes are balanced again, and every record is stored once.
 //
 // docs/scaling.md has its figures: go test ./pkg/ingest -run AThousandLanes -v
 func TestAThousandLanes(t *testing.T) {
@@ -72,7 +71,6 @@ func TestAThousandLanes(t *testing.T) {
 	})
 }
 
-// fleet are a thousand lanes and who works on them.
 type fleet struct {
 	t      *testing.T
 	began  time.Time
@@ -81,12 +79,11 @@ type fleet struct {
 
 	mu        sync.Mutex
 	ingesters map[string]*ingester
-	on        map[int]string    // who works on a lane, of those that live
-	left      map[int]time.Time // when it was last worked on
-	longest   time.Duration     // that a lane had no owner
+	on        map[int]string    // the live owner of each lane
+	left      map[int]time.Time // when its last owner left
+	longest   time.Duration     // maximum time that a lane had no owner
 }
 
-// ingester is one of the fleet.
 type ingester struct {
 	processes []*process // of each lane
 	bucket    *ownBucket
@@ -114,7 +111,7 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// publish gives every lane an entry now and then, each at its own time.
+// publish gives every lane an entry at intervals, each at its own time.
 func (f *fleet) publish(ctx context.Context) {
 	var all sync.WaitGroup
 	for n, w := range f.lanes {
@@ -144,7 +141,6 @@ func (f *fleet) numbers() []int {
 	return all
 }
 
-// join starts an ingester.
 func (f *fleet) join(name string) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	i := &ingester{bucket: &ownBucket{leaseBucket: f.leases, name: name}, cancel: cancel, ended: make(chan error, 1)}
@@ -166,7 +162,7 @@ func (f *fleet) join(name string) {
 	go func() { i.ended <- real.Run(ctx) }()
 }
 
-// kill ends an ingester so that nothing of what it does has an effect any more.
+// kill ends an ingester: nothing it does has an effect afterwards.
 func (f *fleet) kill(name string) {
 	i := f.ingesters[name]
 	i.bucket.setAway(true)
@@ -187,7 +183,7 @@ func (f *fleet) kill(name string) {
 	i.cancel()
 }
 
-// cut makes an ingester see nothing of the leases, and no other hear of it.
+// cut disconnects an ingester from the leases, in both directions.
 func (f *fleet) cut(name string, away bool) { f.ingesters[name].bucket.setAway(away) }
 
 // stop stops an ingester as SIGTERM does.
@@ -199,7 +195,6 @@ func (f *fleet) stop(name string) {
 	i.cancel()
 }
 
-// end stops all that are left.
 func (f *fleet) end() {
 	f.mu.Lock()
 	all := f.ingesters
@@ -215,7 +210,7 @@ func (f *fleet) end() {
 	}
 }
 
-// enter says that an ingester begins to work on a lane.
+// enter records that an ingester begins to work on a lane.
 func (f *fleet) enter(name string, lane int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,14 +227,14 @@ func (f *fleet) enter(name string, lane int) {
 func (f *fleet) exit(name string, lane int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.on[lane] == name { // not killed meanwhile
+	if f.on[lane] == name { // still alive
 		delete(f.on, lane)
 		f.left[lane] = time.Now()
 	}
 }
 
-// untilOwned does something and waits until every lane that was let go of has an
-// owner again, and returns the longest time that one had none.
+// untilOwned runs do and waits until every released lane has an owner again. It returns the
+// longest time that a lane had none.
 func (f *fleet) untilOwned(do func()) time.Duration {
 	f.mu.Lock()
 	f.longest = 0
@@ -258,8 +253,7 @@ func (f *fleet) untilOwned(do func()) time.Duration {
 	return 0
 }
 
-// untilEven waits until none has two lanes more than another, and returns how
-// long that took.
+// untilEven waits until no two ingesters differ by two lanes, and returns the time taken.
 func (f *fleet) untilEven(patience time.Duration) time.Duration {
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(100 * time.Millisecond) {
 		f.mu.Lock()
@@ -295,7 +289,7 @@ func (f *fleet) report(what string, took, most time.Duration) {
 	expect.Not(f.t, took > most, "%s: took %s, want at most %s", what, took, most)
 }
 
-// settled wants every record to be stored once, by the table and by its views.
+// settled requires every record once in the table and in its views.
 func (f *fleet) settled() {
 	for n, w := range f.lanes {
 		if len(w.broken) > 0 {
@@ -312,7 +306,7 @@ func (f *fleet) settled() {
 	}
 }
 
-// watchedLeases tells the fleet who works on what.
+// watchedLeases reports lane owners to the fleet.
 type watchedLeases struct {
 	*lease.Leases
 	fleet *fleet
@@ -327,7 +321,6 @@ func (l watchedLeases) Run(ctx context.Context, work func(context.Context, int) 
 	})
 }
 
-// What an ingester of many lanes works with is what it works with on each.
 type (
 	everySource struct{ *ingester }
 	everyState  struct{ *ingester }

@@ -2,7 +2,7 @@ package dedup
 
 import "sluice/pkg/flow"
 
-// StoredSet is what a lane knows of the records that are stored.
+// StoredSet is a lane's memory of stored records.
 type StoredSet struct{ k *storedSet }
 
 func NewStoredSet(limit int) StoredSet { return StoredSet{newStoredSet(limit)} }

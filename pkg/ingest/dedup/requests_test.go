@@ -11,13 +11,12 @@ import (
 	"sluice/pkg/ingest/dedup"
 )
 
-// TestReadingAheadMakesNothingVoid: a session that has read further ahead than the window
-// reaches, and fails, leaves to the next one what it takes to judge the messages that are
-// read again.
+// TestReadingAheadMakesNothingVoid: a session that read beyond the window fails. Its successor
+// still has the state to judge messages that are read again.
 func TestReadingAheadMakesNothingVoid(t *testing.T) {
 	const window, patience, done = 10 * time.Second, 5 * time.Second, 9
 	began := time.Unix(1_700_000_000, 0)
-	entry := func(seq uint64) *flow.Entry { // one each second, whose api knew no message behind the third before it
+	entry := func(seq uint64) *flow.Entry { // one each second, whose api had read up to the third before it
 		return &flow.Entry{Seq: seq, Stored: began.Add(time.Duration(seq) * time.Second), LogEnd: max(seq, 3) - 3, Patience: patience}
 	}
 	heads := func(_ context.Context, from, to uint64, f func(*flow.Entry) error) error {

@@ -10,8 +10,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// TestEqualHashesOfOtherRecords: half a hash tells records apart only together
-// with what the row says else.
+// TestEqualHashesOfOtherRecords: half a hash identifies a record only together with the row's
+// other columns.
 func TestEqualHashesOfOtherRecords(t *testing.T) {
 	c := new(record.Columns)
 	m := flow.Message{Seq: 1, Source: "a", Received: time.Now(), Body: []byte(`[{"id":"job-7","key":4,"valueType":"JOB","intent":"CREATED"}]`)}

@@ -13,8 +13,8 @@ import (
 	"sluice/pkg/ingest/dedup"
 )
 
-// TestWhatIsKnownNeverLeavesOut compares with the truth, in little memory: what
-// was stored before is asked for, whatever was forgotten meanwhile.
+// TestWhatIsKnownNeverLeavesOut compares with the truth in little memory: every stored record is
+// looked up, whatever was evicted meanwhile.
 func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -47,11 +47,11 @@ func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
 				for range 400 {
 					pos := next[span] + 1 + r.Int64N(40)
 					switch r.IntN(50) {
-					case 0: // late, or again
+					case 0: // late, or resent
 						pos = 1 + r.Int64N(max(next[span], 1))
 					case 1:
 						if seed%2 == 0 {
-							pos = 1 + r.Int64N(math.MaxInt64-1) // mad
+							pos = 1 + r.Int64N(math.MaxInt64-1) // implausible
 						}
 					case 2:
 						if seed%4 == 0 {
@@ -78,7 +78,7 @@ func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
 				}
 			}
 			expect.Not(t, fresh == 0, "all of %d were asked for", asked)
-			if most := limit + 700<<10; k.Memory() > most { // a chunk and the first filters are always there
+			if most := limit + 700<<10; k.Memory() > most { // a chunk and the first filters are always allocated
 				t.Errorf("it takes %d bytes, want at most %d", k.Memory(), most)
 			}
 		})
@@ -100,7 +100,7 @@ func TestNewPositionsAreNotAskedFor(t *testing.T) {
 			asked++
 		}
 		if late := p - 3000; late > 1001 && k.Position("a", 1, day, late-late%3) {
-			asked++ // jumbled: 3000 positions late, each once
+			asked++ // shuffled: 3000 positions late, each once
 		}
 	}
 	expect.Not(t, asked > 0, "%d new positions were asked for after an absurd one", asked)
@@ -114,7 +114,7 @@ func TestNewPositionsAreNotAskedFor(t *testing.T) {
 	}
 }
 
-// TestManySpansTakeLittle: a mad client names another partition in each record.
+// TestManySpansTakeLittle: a faulty client sends another partition in each record.
 func TestManySpansTakeLittle(t *testing.T) {
 	k := dedup.NewStoredSet(1 << 20)
 	for partition := range int64(100_000) {
