@@ -198,8 +198,8 @@ func (q *batcher) send(ctx context.Context, b *batch) (answered bool, err error)
 	return answered, s.whenFull(err, b.lane.Number, b.entry.Size())
 }
 
-// confirm checks that the batch may be sent to its lane, or counts there: if its routes are
-// old, its sources must still have the same lists. Otherwise it returns the error otherwise.
+// confirm checks that the batch may be sent to its lane, or counts there: the lane lists of old
+// routes must be unchanged. If not, it returns the error otherwise.
 func (q *batcher) confirm(ctx context.Context, b *batch, otherwise error) error {
 	if !passed(q.p.stream.cfg.Now(), b.until) {
 		return nil
@@ -220,9 +220,9 @@ func (q *batcher) confirm(ctx context.Context, b *batch, otherwise error) error 
 	return nil
 }
 
-// onAck checks the sequence of the acknowledged entry. An entry that landed too far after
-// its header's log end is void: the ingester discards it, as the request may have been
-// repeated outside the deduplication window. If clocks exclude that, nothing is read.
+// onAck checks the sequence of the acknowledged entry. An entry that landed too far after its
+// header's log end is void: its request may have been repeated outside the deduplication window.
+// If clocks exclude that, nothing is read.
 func (q *batcher) onAck(ctx context.Context, b *batch, seq uint64, begun time.Time) error {
 	setBack := seq <= b.logEnd.seq // or recreated: the entry is void there
 	q.mu.Lock()

@@ -15,13 +15,13 @@ import (
 	"sluice/pkg/stream"
 )
 
-// gate stands before a server and keeps what the client writes while it is shut.
+// gate is a proxy that buffers the client's writes while it is shut.
 type gate struct {
 	server string
 	open   sync.RWMutex // locked while it is shut
 }
 
-// gated starts one, and returns the URL to connect to.
+// gated starts a gate, and returns the URL to connect to.
 func gated(t *testing.T, server string) (*gate, string) {
 	t.Helper()
 	u, err := url.Parse(server)
@@ -53,9 +53,8 @@ func (g *gate) serve(ctx context.Context, client net.Conn) {
 	}
 }
 
-// TestWhatLandsBehindAMoveMarkerIsNotAnsweredOK: it was in TCP while its source was
-// moved away and back, so that the list names the same lanes again. The request is void
-// there; sent again it counts.
+// TestWhatLandsBehindAMoveMarkerIsNotAnsweredOK: a request was in TCP while its source moved away
+// and back, so the list names the same lanes again. The request is void; a resend counts.
 func TestWhatLandsBehindAMoveMarkerIsNotAnsweredOK(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -74,7 +73,7 @@ func TestWhatLandsBehindAMoveMarkerIsNotAnsweredOK(t *testing.T) {
 		_, err := p.Publish(t.Context(), submission("late", 10))
 		sent <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // until it is on its way
+	time.Sleep(100 * time.Millisecond) // until the request is in flight
 	moving, back := list, list
 	moving.Revision, moving.Move, back.Revision = list.Revision+1, []int{0, 1}, list.Revision+2
 	w.setSource(moving)
@@ -82,7 +81,7 @@ func TestWhatLandsBehindAMoveMarkerIsNotAnsweredOK(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.setSource(back)
-	time.Sleep(400 * time.Millisecond) // until what the slow one has looked up is old
+	time.Sleep(400 * time.Millisecond) // until the slow publisher's look-up is old
 	shut.open.Unlock()
 	var retry *flow.RetryError
 	if err := <-sent; !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) {

@@ -16,9 +16,9 @@ import (
 	"sluice/pkg/stream"
 )
 
-// BenchmarkPublish publishes posts of clients that each wait for their answer
-// before the next, onto a real server that syncs every commit. The server runs
-// in this process: its processor time and allocations are in the figures.
+// BenchmarkPublish publishes posts of clients, each with one in flight, to a real server that
+// syncs every commit. The server runs in this process: the figures include its CPU time and
+// allocations.
 func BenchmarkPublish(b *testing.B) {
 	for _, load := range []struct{ records, clients int }{
 		{500, 1}, {500, 8}, {500, 64}, {1, 1}, {1, 64}, {1, 256},
@@ -60,8 +60,8 @@ func publish(b *testing.B, records, clients int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "acks/s")
 }
 
-// submissions are posts of so many records, as the api makes them; size is that
-// of the JSON of one.
+// submissions are posts of this many records, cut as the api cuts them; size is the JSON size of
+// one post.
 func submissions(b *testing.B, records int) (subs []flow.Submission, size int64) {
 	bodies := benchtest.Batches(b, 20, records)
 	for _, body := range bodies {

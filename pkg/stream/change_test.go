@@ -38,13 +38,13 @@ func TestAChangeGoesThroughLaneZero(t *testing.T) {
 		Seq: 1, Topic: "flow.0.change." + c.Target.Key(), ID: "change-1", Body: body, Received: c.At, Subject: "ann",
 	}}
 	expect.Equal(t, "messages", want, w.all(0))
-	// Again, as after an answer that was lost.
+	// Again, as after a lost answer.
 	seq, duplicate, err = p.PublishChange(t.Context(), c)
 	expect.Not(t, err != nil || seq != 1 || !duplicate, "again: got %d, %v, %v, want 1 as a duplicate", seq, duplicate, err)
 }
 
-// TestTheLastChangeOfALaneThatWasReset: a change keeps its incarnation, and one from
-// before is no proof of one that comes after.
+// TestTheLastChangeOfALaneThatWasReset: a change keeps its incarnation; an earlier change does not
+// prove a later one.
 func TestTheLastChangeOfALaneThatWasReset(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
@@ -100,7 +100,7 @@ func TestAChangeThatExpectsAnotherIsStale(t *testing.T) {
 	if seq, _, err := p.PublishChange(t.Context(), patch("ann", "change-3", last())); err != nil || seq != 5 {
 		t.Fatalf("one that knows the last: got %d, %v, want 5", seq, err)
 	}
-	// The first again, whose answer was lost: it is not stale, it is there.
+	// The first again, as after a lost answer: it exists, so it is not stale.
 	if seq, duplicate, err := p.PublishChange(t.Context(), first); err != nil || seq != 3 || !duplicate {
 		t.Errorf("the first again: got %d, %v, %v, want 3 as a duplicate", seq, duplicate, err)
 	}
@@ -140,7 +140,7 @@ func (w *world) mixed(p *stream.Publisher, prefix string, n int) {
 	}
 }
 
-// appliedTo writes a position that counts the changes up to done as applied.
+// appliedTo writes a checkpoint that counts changes up to done as applied.
 func (w *world) appliedTo(done uint64) flow.LaneState {
 	w.t.Helper()
 	positions := stream.NewChangeStates(w.Stream)
@@ -159,8 +159,8 @@ func (w *world) appliedTo(done uint64) flow.LaneState {
 	return pos
 }
 
-// TestChangesAreReadAlone: in order, without gaps, also over a restart of the
-// server and where messages between them are gone.
+// TestChangesAreReadAlone: in order and without gaps, also over a server restart and where
+// messages between them are gone.
 func TestChangesAreReadAlone(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -190,7 +190,7 @@ func TestChangesAreReadAlone(t *testing.T) {
 	}
 }
 
-// TestAPurgeKeepsWhatWaitsToBeApplied: however long it has been stored.
+// TestAPurgeKeepsWhatWaitsToBeApplied for as long as it has been stored.
 func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{DuplicateWindow: 100 * time.Millisecond})
@@ -213,11 +213,11 @@ func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 		}
 	}
 	lag(stream.ChangeLag{Next: 2, Waiting: 5})
-	purged(2) // none was applied
+	purged(2) // none is applied
 	w.appliedTo(4)
 	lag(stream.ChangeLag{Done: 4, Next: 6, Waiting: 3})
 	purged(6)
-	w.appliedTo(15) // of a lane that had more: nothing is known of what this one has
+	w.appliedTo(15) // the lane had more: the checkpoint says nothing about the present messages
 	lag(stream.ChangeLag{Next: 6, Waiting: 3})
 	purged(6)
 	if _, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 10, 0); err != nil {
@@ -227,8 +227,8 @@ func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 	purged(11)
 }
 
-// TestAResetTakesTheChangesAlong: behind the same message they are of one incarnation,
-// above those of both; also while they are moved.
+// TestAResetTakesTheChangesAlong: behind the same message they have one incarnation, above both
+// earlier ones; also during a move.
 func TestAResetTakesTheChangesAlong(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -254,8 +254,7 @@ func TestAResetTakesTheChangesAlong(t *testing.T) {
 	}
 }
 
-// TestTheLastChangeFollowsThePositionOfChanges: where records stand does not
-// matter.
+// TestTheLastChangeFollowsThePositionOfChanges whatever the checkpoint of records is.
 func TestTheLastChangeFollowsThePositionOfChanges(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})

@@ -12,8 +12,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestALeaderMayHaveToCatchUp: of several servers a new leader may answer before
-// it has written what they agreed on. That is no lane of an earlier time yet.
+// TestALeaderMayHaveToCatchUp: a new leader may answer before it has written all that the group
+// committed. Such a lane is not yet one of an earlier time.
 func TestALeaderMayHaveToCatchUp(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)
@@ -63,6 +63,6 @@ func TestAClusterKnowsRepeatsAndMisusedKeys(t *testing.T) {
 			t.Errorf("publish another %s: got %v, want %v", id, err, flow.ErrKeyReused)
 		}
 	}
-	// The lane is asked for an id without leaving anything behind.
+	// The lookup of an id leaves nothing in the lane.
 	expect.Equal(t, "the lane holds messages", 5, len(w.all(0)))
 }

@@ -25,7 +25,7 @@ type Config struct {
 	MaxBytes        int64         `name:"stream-max-bytes" default:"0" help:"Disk budget of a lane in bytes; 0: 4 GiB for a new lane, unchanged for an existing one."`
 	DeadMaxBytes    int64         `default:"0" help:"Disk budget of dead letters in bytes; 0: 256 MiB on creation, unchanged afterwards. A source may use as much as is free; once seven eighths are used, a lane that has to dead-letter a record halts."`
 	StateMaxBytes   int64         `default:"0" help:"Disk budget of users and dataset fields in bytes; 0: 256 MiB on creation, unchanged afterwards. Changes get 429 once nine tenths are used."`
-	Replicas        int           `name:"stream-replicas" default:"0" help:"Copies of every stream: 1, 3 or 5; 0: 1 for a new stream, unchanged for an existing one."` // an added stream has as many as lane 0
+	Replicas        int           `name:"stream-replicas" default:"0" help:"Copies of every stream: 1, 3 or 5; 0: 1 for a new stream, unchanged for an existing one."` // an added stream copies lane 0
 	DuplicateWindow time.Duration `default:"0" help:"Duplicate window of lanes; 0: 2m for the first lane, unchanged afterwards."`
 	RepeatWindow    time.Duration `default:"10m" help:"Deduplication window of requests whose records have no deduplication key, in stream time; equal for all programs."`
 	Monitors        []string      `name:"nats-monitors" help:"Monitoring URLs of the NATS servers, comma-separated: start only if they sync every message to disk, and show their health and stores as metrics."`
@@ -114,7 +114,7 @@ const (
 // CreatedKey is metadata of a copied stream: the creation time of the original, unix ns.
 const CreatedKey = "sluice-created"
 
-// FormatKey is metadata of a lane: the format of this installation, flow.Format.
+// FormatKey is metadata of a lane: the format of this deployment, flow.Format.
 const FormatKey = "sluice-format"
 
 // Headers of a message in a lane. An entry of requests has the first two and a table; a
@@ -170,7 +170,7 @@ func laneSubjects(lane int) []string {
 // Permissions are the subjects a NATS user may publish and subscribe to.
 type Permissions struct{ Publish, Subscribe []string }
 
-// ask is the read permissions of every program. A wildcard stands for a whole token, so streams
+// ask is the read permissions of every program. A wildcard matches a whole token, so streams
 // cannot be selected by prefix.
 var ask = []string{
 	"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*",

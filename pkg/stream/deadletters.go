@@ -355,7 +355,7 @@ func (l *DeadLetters) settle(ctx context.Context, d DeadLetter, outcome string) 
 	return nil
 }
 
-// settled is the outcome a letter has by its note, empty if none.
+// settled is the outcome in a letter's note, empty if none.
 func (l *DeadLetters) settled(ctx context.Context, d DeadLetter) (string, error) {
 	note, err := l.stream.js.Last(ctx, NoteStream, SettledPrefix+d.origin)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {

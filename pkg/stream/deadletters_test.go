@@ -19,7 +19,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// dead is the record 3 of message seq of lane 0.
+// dead is record 3 of message seq of lane 0.
 func dead(seq uint64) flow.Dead {
 	return flow.Dead{
 		Message: flow.Message{
@@ -30,7 +30,7 @@ func dead(seq uint64) flow.Dead {
 	}
 }
 
-// list is everything that is set aside.
+// list returns all dead letters that match.
 func (w *world) list(f stream.DeadFilter) []stream.DeadLetter {
 	w.t.Helper()
 	var all []stream.DeadLetter
@@ -80,8 +80,8 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 	expect.Equal(t, "letters after one was dropped", 2, len(w.list(stream.DeadFilter{})))
 }
 
-// TestTheSameSequenceOfAnotherLifeIsAnother: a lane that is reset has the same
-// stream, and its messages another place.
+// TestTheSameSequenceOfAnotherLifeIsAnother: a reset lane keeps its stream, and its messages get
+// another incarnation.
 func TestTheSameSequenceOfAnotherLifeIsAnother(t *testing.T) {
 	w := open(t, stream.Config{})
 	var want []uint64
@@ -144,8 +144,8 @@ func TestDeadLettersAreFiltered(t *testing.T) {
 	}
 }
 
-// TestDeadLettersWithoutRoom: that is said in words and shown, and the caller that
-// replays or drops some of them needs no room for it.
+// TestDeadLettersWithoutRoom: the error and the metrics report it; replaying or dropping some
+// needs no room.
 func TestDeadLettersWithoutRoom(t *testing.T) {
 	const room = 20 << 10
 	w := open(t, stream.Config{DeadMaxBytes: room})
@@ -177,7 +177,7 @@ func TestDeadLettersWithoutRoom(t *testing.T) {
 	fill()
 }
 
-// waitFor waits until a gauge shows what is wanted, and returns it.
+// waitFor waits until a gauge has a wanted value, and returns it.
 func (w *world) waitFor(name string, want func(float64) bool) float64 {
 	w.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -189,8 +189,8 @@ func (w *world) waitFor(name string, want func(float64) bool) float64 {
 	}
 }
 
-// TestLettersOfTheApi: what the api sets aside never was in a lane, and is one
-// letter for each source however often it is posted. It is replayed like others.
+// TestLettersOfTheApi: the api's dead letters never were in a lane. Each is one letter per source
+// however often it is posted, and is replayed like others.
 func TestLettersOfTheApi(t *testing.T) {
 	w := open(t, stream.Config{})
 	of := func(source, body string) flow.Dead {
@@ -217,7 +217,7 @@ func TestLettersOfTheApi(t *testing.T) {
 	}
 }
 
-// TestNotesSayWhoSettledALetter: replays and drops are noted with who did them.
+// TestNotesSayWhoSettledALetter: notes name the actor of replays and drops.
 func TestNotesSayWhoSettledALetter(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})

@@ -34,7 +34,7 @@ type deadRoom struct {
 	flight  int64            // bytes in flight
 	freed   chan struct{}    // closed when some have been stored
 	seen    deadCount
-	counted time.Time                       // time of the last full count
+	counted time.Time
 	crowded atomic.Pointer[map[string]bool] // sources whose records produced too many dead letters; nil: none
 }
 
@@ -116,7 +116,7 @@ func (r *deadRoom) fits(ctx context.Context, s *Stream, d flow.Dead, size int64)
 	}
 	source := d.Message.Source
 	own := func() int64 {
-		unknown := max(0, int64(info.State.Bytes)-r.seen.bytes) // new ones, which may all be of this source
+		unknown := max(0, int64(info.State.Bytes)-r.seen.bytes) // new letters, perhaps all of this source
 		return r.seen.of[source] + unknown + r.pending[source] + size
 	}
 	if d.Message.Lane != NoLane || own() <= free {

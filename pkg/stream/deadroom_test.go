@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// junk is a letter of the api: bytes of a source that are no record.
+// junk is a letter of the api: bytes of a source that are not a record.
 func junk(source string, size int) flow.Dead {
 	body := make([]byte, size)
 	for i := range body {
@@ -34,9 +34,8 @@ func inLane(source string, seq uint64, size int) flow.Dead {
 	return d
 }
 
-// TestOneSourceFillsNotTheRoomOfOthers: several apis take as much of one source as they
-// get, at once. It is refused in the end, and everybody else has room: another source,
-// the ingester, and a change.
+// TestOneSourceFillsNotTheRoomOfOthers: several apis dead-letter one source concurrently until it
+// is refused. Another source, the ingester, and a change still have room.
 func TestOneSourceFillsNotTheRoomOfOthers(t *testing.T) {
 	t.Parallel()
 	const room, size = 32 << 20, 300 << 10
@@ -94,7 +93,7 @@ func TestOneSourceFillsNotTheRoomOfOthers(t *testing.T) {
 	}
 }
 
-// TestALetterThatIsThereIsNotRefused: an exporter sends its whole bulk again.
+// TestALetterThatIsThereIsNotRefused: an exporter resends its whole bulk.
 func TestALetterThatIsThereIsNotRefused(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{DeadMaxBytes: 64 << 10})
@@ -137,8 +136,8 @@ func TestDroppedLettersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestChangesHaveRoomWhenRecordsHaveNone, and the posts of the source whose records filled
-// it are refused, and of no other, until its letters are gone.
+// TestChangesHaveRoomWhenRecordsHaveNone: only posts of the source whose letters fill the room are
+// refused, until the letters are gone.
 func TestChangesHaveRoomWhenRecordsHaveNone(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{DeadMaxBytes: 256 << 10})

@@ -10,7 +10,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestTheExpiryLineMovesForwardOnly, whoever moves it at the same time.
+// TestTheExpiryLineMovesForwardOnly under concurrent moves.
 func TestTheExpiryLineMovesForwardOnly(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})

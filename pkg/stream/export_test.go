@@ -7,11 +7,11 @@ import (
 	"sluice/pkg/flow"
 )
 
-// ErrStale says that lanes were looked up too long ago.
+// ErrStale reports that lanes were looked up too long ago.
 var ErrStale = errStale
 
-// Route routes submissions of one source to lane 0, and returns what sends them in
-// one entry, however much later.
+// Route routes submissions of one source to lane 0. It returns a func that sends them in one entry
+// at any later time.
 func (p *Publisher) Route(ctx context.Context, subs ...*flow.Submission) (send func() error) {
 	source, v, err := p.route(ctx, subs[0].Source)
 	if err != nil {
@@ -37,8 +37,8 @@ func (p *Publisher) Route(ctx context.Context, subs ...*flow.Submission) (send f
 	}
 }
 
-// SendTwice sends one entry of a submission of a source that is known, and once
-// between has returned sends it again, as after an attempt whose answer was lost.
+// SendTwice sends one entry of a submission of a known source. Once between has returned it sends
+// the entry again, as after a lost answer.
 func (p *Publisher) SendTwice(ctx context.Context, sub *flow.Submission, between func()) (first, second error) {
 	source, v, err := p.route(ctx, sub.Source)
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *Publisher) SendTwice(ctx context.Context, sub *flow.Submission, between
 	return first, second
 }
 
-// Hold keeps everything for lane 0 in its queue until release is called.
+// Hold queues everything for lane 0 until release is called.
 func (p *Publisher) Hold() (queued func() int, release func()) {
 	q := p.batcher(0)
 	q.mu.Lock()
@@ -67,51 +67,50 @@ func (p *Publisher) Hold() (queued func() int, release func()) {
 	return func() int { q.mu.Lock(); defer q.mu.Unlock(); return len(q.queue) }, func() { go q.publishLoop() }
 }
 
-// ErrMoved and ErrVoid say why a batch failed that the lane did not refuse.
+// ErrMoved and ErrVoid are causes of a failed batch that the lane did not refuse.
 var ErrMoved, ErrVoid = errMoved, errVoid
 
-// ErrSilent says that a server has kept messages to itself.
+// ErrSilent reports that a server withholds messages.
 var ErrSilent = errSilent
 
-// Passes says whether opening is tried again after an error.
+// Passes reports whether opening is retried after an error.
 var Passes = passes
 
-// SeenAll says whether a scan that has seen a message has seen all up to the end.
+// SeenAll reports whether a scan that has read up to a message has reached the end.
 func (s *Stream) SeenAll(ctx context.Context, stream, subject string, seen, end uint64) error {
 	return s.seenAll(ctx, stream, subject, seen, end)
 }
 
-// SetSilence sets how long a reader hears of no message before it looks.
+// SetSilence sets how long a reader gets no message before it checks the stream.
 func (s *Stream) SetSilence(d time.Duration) { s.silence = d }
 
-// SetSettle sets how long a new leader has to write what it is behind.
+// SetSettle sets how long a new leader has to catch up.
 func (s *Stream) SetSettle(d time.Duration) { s.settle = d }
 
-// Origin is what names a dead letter in its subjects.
+// Origin identifies a dead letter in its subjects.
 func Origin(d DeadLetter) string { return d.origin }
 
-// KeepFrom is what a Purger keeps.
+// KeepFrom is the first sequence a Purger keeps.
 var KeepFrom = keepFrom
 
-// SetMargin sets what a Purger keeps beyond the duplicate window.
+// SetMargin sets a Purger's margin beyond the duplicate window.
 func (p *Purger) SetMargin(d time.Duration) { p.margin = d }
 
-// SetStep sets how far apart ticks are.
+// SetStep sets the interval of ticks.
 func (p *Purger) SetStep(d time.Duration) { p.step = d }
 
 // ErrDisconnected ends an attempt whose connection was lost.
 var ErrDisconnected = errDisconnected
 
-// Judge is what is done about a failed attempt at a message that is in flight or
-// unsure, and the answer to its submitter.
+// Judge is the verdict on a failed attempt at a message, in flight or unsure, and the submitter's
+// answer.
 func Judge(err error, inFlight, unsure bool) (string, error) {
 	v, _, answer := judge(err, facts{inFlight, unsure})
 	return [...]string{"give up", "again", "unknown", "cut", "unreached"}[v], answer
 }
 
-// FreeAfter is how long a lane's publishers are told to wait for need bytes,
-// after observations of a lane whose messages have 100 bytes each: seconds
-// since the first, and the first sequence.
+// FreeAfter is the retry delay that a lane's publishers get for need bytes. Each observation is
+// seconds since the first and the first sequence, of a lane with messages of 100 bytes.
 func FreeAfter(need int, seen ...[2]int) time.Duration {
 	var d freeRate
 	begin := time.Unix(1_700_000_000, 0)
@@ -128,15 +127,15 @@ func (s *Stream) PutMarker(ctx context.Context, lane int, source Source) (uint64
 	return s.putMarker(ctx, lane, source)
 }
 
-// Stand is a lane state as it is, whatever the lane holds.
+// Stand is a lane state as stored, whatever the lane holds.
 func (p *LaneStates) Stand(ctx context.Context, lane int) (flow.LaneState, error) {
 	return p.entry(ctx, lane)
 }
 
-// RecountEvery is how often all dead letters are counted at most.
+// RecountEvery is the least interval of counts of all dead letters.
 const RecountEvery = recountEvery
 
-// AskMonitors looks at the monitoring pages once.
+// AskMonitors queries the monitoring pages once.
 func (s *Stream) AskMonitors(ctx context.Context) { s.askMonitors(ctx) }
 
 // Explained is explained.

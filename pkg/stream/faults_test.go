@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m) }
 
-// TestEveryAnswerOfNATSHasItsVerdict is the table of what a submitter hears.
+// TestEveryAnswerOfNATSHasItsVerdict is the table of a submitter's answers.
 func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
 	api := func(code jetstream.ErrorCode, text string) error {
 		return &jetstream.APIError{ErrorCode: code, Description: text}
@@ -75,7 +75,7 @@ func TestEveryAnswerOfNATSHasItsVerdict(t *testing.T) {
 			}
 			var retry *flow.RetryError
 			expect.Not(t, errors.As(answer, &retry) != (c.after > 0) || (retry != nil && retry.After != c.after), "got %+v, want to come back after %v", retry, c.after)
-			// Whatever this attempt says, the lane may hold an earlier one.
+			// Whatever the error of this attempt, the lane may hold an earlier one.
 			if same, answer := stream.Judge(c.err, false, true); same != c.verdict || !errors.Is(answer, flow.ErrUnavailable) {
 				t.Errorf("after an attempt without an answer: got %s, %v, want %s, %v", same, answer, c.verdict, flow.ErrUnavailable)
 			}
@@ -118,8 +118,8 @@ func TestAServerThatStandsStill(t *testing.T) {
 	w.hold(6)
 }
 
-// TestWithoutTheRightToPublish: NATS answers nothing, and reports the denial
-// beside.
+// TestWithoutTheRightToPublish: NATS does not answer, and reports the denial as an asynchronous
+// error.
 func TestWithoutTheRightToPublish(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

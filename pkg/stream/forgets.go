@@ -41,8 +41,7 @@ func (s *Stream) Forget(ctx context.Context, order flow.Forget) (ends map[int]ui
 	if err := s.RestoreForget(ctx, order); err != nil {
 		return nil, err
 	}
-	// Written. An owner that read the orders before loses its next compare-and-swap and
-	// reads them again.
+	// Written. An owner with older orders loses its next compare-and-swap and reads them again.
 	if err := s.Refresh(ctx); err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestAnOrderReachesEveryOwner: one that has read the lane state before the order
-// cannot write it any more, and what is behind the returned ends is read with the order.
+// TestAnOrderReachesEveryOwner: an owner that read the lane state before the order can no longer
+// write it. Messages behind the returned ends are read with the order.
 func TestAnOrderReachesEveryOwner(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -44,7 +44,7 @@ func TestAnOrderReachesEveryOwner(t *testing.T) {
 	}
 }
 
-// TestAnOrderEndsAndIsWrittenAgain: as from a receipt, after the restore of an older backup.
+// TestAnOrderEndsAndIsWrittenAgain, as from a receipt after an older backup was restored.
 func TestAnOrderEndsAndIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})

@@ -16,8 +16,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// perSecond lets 64 clients publish one after another each, for a while, and
-// returns how many were acknowledged per second.
+// perSecond lets 64 clients publish for a while, each with one in flight. It returns the
+// acknowledged publishes per second.
 func perSecond(t *testing.T, d time.Duration, publish func(id string) error) float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -40,8 +40,8 @@ func perSecond(t *testing.T, d time.Duration, publish func(id string) error) flo
 	return float64(acked.Load()) / time.Since(begun).Seconds()
 }
 
-// TestManySmallOnesShareASync compares 64 clients that publish single records
-// through a Publisher with the same 64 who sync one by one, in the same run.
+// TestManySmallOnesShareASync compares 64 clients of single records through a Publisher with 64
+// that sync one by one, in the same run.
 func TestManySmallOnesShareASync(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
@@ -49,7 +49,7 @@ func TestManySmallOnesShareASync(t *testing.T) {
 	fatal.If(t, err)
 	body := chunksOf(submission("x", 600))[0].Body
 	var grouped, single float64
-	for range 3 { // in turns: the disk has others to serve
+	for range 3 { // alternating: the disk also serves other processes
 		single += perSecond(t, 500*time.Millisecond, func(id string) error {
 			_, err := js.Publish(context.Background(), "flow.0.record", body, jetstream.WithMsgID(id))
 			return err
@@ -66,13 +66,13 @@ func TestManySmallOnesShareASync(t *testing.T) {
 	entries := value(t, w.reg, "sluice_stream_messages_total", nil)
 	t.Logf("acknowledged per second: %.0f one by one, %.0f in entries, %.1f times as many; %.1f requests per entry",
 		single/3, grouped/3, ratio, records/entries)
-	// How many times depends on the disk: a sync that takes long pays for all.
-	// What does not is how many share one.
+	// The speedup depends on the disk: a longer sync gains more. The number of requests that share
+	// a sync does not.
 	expect.Not(t, records/entries < 16, "%.1f requests share an entry, want at least 16", records/entries)
 	expect.Not(t, ratio <= 1, "entries are %.1f times as fast, want more than once", ratio)
 }
 
-// value sums what a metric says, of the series with these labels.
+// value sums the series of a metric that have these labels.
 func value(t testing.TB, reg *prometheus.Registry, name string, labels map[string]string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -147,7 +147,7 @@ func TestRetryAfterIsTheRateOfPurging(t *testing.T) {
 	}
 }
 
-// TestOneAfterMany: what goes out after an entry of many is nothing of it.
+// TestOneAfterMany: an entry after one of many contains nothing of it.
 func TestOneAfterMany(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()

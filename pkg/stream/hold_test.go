@@ -30,7 +30,7 @@ func TestALaneIsHeldByOne(t *testing.T) {
 		t.Errorf("another name has released it: %+v, %v", pos, err)
 	}
 	expect.NoError(t, positions.Release(ctx, 0, "one"))
-	if _, err := positions.Hold(ctx, 0, "two", time.Now()); err != nil { // which runs out at once
+	if _, err := positions.Hold(ctx, 0, "two", time.Now()); err != nil { // which expires at once
 		t.Error(err)
 	}
 	if _, err := positions.Hold(ctx, 0, "three", soon); err != nil {
@@ -38,8 +38,7 @@ func TestALaneIsHeldByOne(t *testing.T) {
 	}
 }
 
-// TestAHoldStopsTheOwnerOfTheLane: the owner fails at its next move, and sees
-// the hold when it reads.
+// TestAHoldStopsTheOwnerOfTheLane: the owner fails at its next move, and reads the hold.
 func TestAHoldStopsTheOwnerOfTheLane(t *testing.T) {
 	w := open(t, stream.Config{})
 	w.publish(w.publisher(), "id", 20)

@@ -128,7 +128,7 @@ const (
 
 func pinKey(lane int, by string) string { return "pin." + strconv.Itoa(lane) + "." + by }
 
-// Pin keeps the messages of a lane from a sequence on, for a time: a backup needs what is after
+// Pin keeps the messages of a lane from a sequence on, for a time: a backup needs those after
 // a checkpoint, and verify reads messages twice. Renew it while needed; if the program dies it
 // expires. A running purge may end after it.
 func (s *Stream) Pin(ctx context.Context, lane int, by string, from uint64, lasting time.Duration) error {

@@ -207,7 +207,6 @@ func judgeAttempt(err error) (v verdict, reason string, answer error) {
 	return unknown, "other", unavailable(err, 5*time.Second)
 }
 
-// isCut reports whether the connection failed during an attempt.
 func isCut(err error) bool {
 	var network *net.OpError
 	return errors.Is(err, errDisconnected) || errors.Is(err, nats.ErrDisconnected) ||

@@ -25,7 +25,7 @@ type Lane struct {
 	Bytes    uint64        // bytes it holds
 	MaxBytes int64         // size limit
 	Window   time.Duration // duplicate window
-	Replicas int           // |
+	Replicas int           // copies of the stream
 	Now      time.Time     // server time of the look-up; the server stamps the lane's messages
 	Looked   time.Time     // local time of the request, or earlier
 	freeRate freeRate
@@ -62,7 +62,7 @@ func created(info *jetstream.StreamInfo) time.Time {
 	return info.Created
 }
 
-// view is an immutable result of looking up lanes and sources
+// view is an immutable look-up of lanes and sources.
 type view struct {
 	lanes     []*Lane // by number
 	sources   map[string]*Source
@@ -234,7 +234,7 @@ func (s *Stream) lookUpLanes(ctx context.Context, old *view, begun time.Time) ([
 	return lanes, nil
 }
 
-// laneNames are the names of the streams that are lanes.
+// laneNames are the names of the lanes' streams.
 func (s *Stream) laneNames(ctx context.Context) (map[string]bool, error) {
 	names := map[string]bool{}
 	list, err := s.js.Names(ctx, "flow.*.record")

@@ -8,7 +8,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// addLane adds a lane and waits until w knows it.
+// addLane adds a lane and waits until w has found it.
 func (w *world) addLane() int {
 	w.t.Helper()
 	n, err := w.AddLane(w.t.Context())

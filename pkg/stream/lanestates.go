@@ -25,7 +25,7 @@ const (
 	appliedPrefix = "changes."
 )
 
-// NewLaneStates returns the lane states of s|.
+// NewLaneStates returns the lane states of s.
 func NewLaneStates(s *Stream) *LaneStates { return &LaneStates{s, storedPrefix} }
 
 // NewChangeStates returns the checkpoint of the changes of users and dataset fields on lane 0.

@@ -29,18 +29,18 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 	pos.StreamID, pos.Owner, pos.Claim = identity, "one", &flow.Claim{First: 1, Last: 10, Hash: "h"}
 	first, err := positions.CompareAndSwap(t.Context(), 0, pos)
 	fatal.If(t, err)
-	// An answer that was lost: the same swap again is not a conflict.
+	// The answer was lost: the same swap again is no conflict.
 	again, err := positions.CompareAndSwap(t.Context(), 0, pos)
 	if err != nil || again.Revision != first.Revision {
 		t.Fatalf("the same swap again: got revision %d, %v, want %d", again.Revision, err, first.Revision)
 	}
-	// Another ingester that saw the same.
+	// Another ingester that read the same state.
 	other := pos
 	other.Owner = "two"
 	if _, err := positions.CompareAndSwap(t.Context(), 0, other); !errors.Is(err, flow.ErrNotOwner) {
 		t.Fatalf("got %v, want %v", err, flow.ErrNotOwner)
 	}
-	// He reads and takes over; the first is fenced.
+	// The other reads and takes over; the first is fenced.
 	if other, err = positions.Read(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func (w *world) position(lane int) (flow.LaneState, error) {
 	return stream.NewLaneStates(w.Stream).Read(w.t.Context(), lane)
 }
 
-// swapTo writes a position that counts everything up to done as stored.
+// swapTo writes a lane state that counts everything up to done as stored.
 func (w *world) swapTo(lane int, done uint64) flow.LaneState {
 	w.t.Helper()
 	pos, err := w.position(lane)
@@ -76,8 +76,7 @@ func (w *world) swapTo(lane int, done uint64) flow.LaneState {
 	return pos
 }
 
-// stamp is when a lane took a message, as the server says; 0 when it has none
-// of that number.
+// stamp is the server's timestamp of a message; 0 when the lane does not have it.
 func (w *world) stamp(lane int, seq uint64) int64 {
 	w.t.Helper()
 	msg, err := w.jetStream().GetMsg(stream.LaneName(lane), seq)
@@ -99,13 +98,13 @@ func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
 		t.Fatalf("a position that fits: %v", err)
 	}
 
-	// The position of a lane that had more than it has.
+	// The lane state of a lane that had more messages.
 	w.swapTo(0, 15)
 	if _, err := w.position(0); !errors.Is(err, flow.ErrGap) {
 		t.Fatalf("got %v, want %v", err, flow.ErrGap)
 	}
-	// The lane grows past it: the sequences are there again, other messages. It
-	// does not matter how long after, nor which clock they were stamped by.
+	// The lane grows past it: the same sequences are other messages, whatever the time between and
+	// the clock of their timestamps.
 	w.publish(p, "other", 10)
 	for name, other := range map[string]time.Duration{"a moment": time.Nanosecond, "an hour": time.Hour} {
 		for _, sign := range []time.Duration{-1, 1} {
@@ -122,7 +121,7 @@ func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
 	}
 }
 
-// reset lets lane 0 go on after a message.
+// reset sets lane 0's resume point behind a message.
 func (w *world) reset(done uint64) {
 	w.t.Helper()
 	if _, err := stream.NewLaneStates(w.Stream).Reset(w.t.Context(), 0, done, 0); err != nil {
@@ -130,8 +129,8 @@ func (w *world) reset(done uint64) {
 	}
 }
 
-// TestNoClockIsComparedWithAnother: the clock of a server steps, or the next
-// leader has another one. What counts is that the message is the same one.
+// TestNoClockIsComparedWithAnother: a server's clock steps, or the next leader has another clock.
+// Only the identity of the message counts.
 func TestNoClockIsComparedWithAnother(t *testing.T) {
 	w := open(t, stream.Config{})
 	w.publish(w.publisher(), "id", 10)
@@ -171,7 +170,7 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 		t.Errorf("the lane is %s, %v, and was %s", identity, err, before.StreamID)
 	}
 
-	// An operator lets it begin again, and fences its owner.
+	// An operator resets it, and fences its owner.
 	if _, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0); err == nil {
 		t.Error("it was reset to a message it does not have")
 	}
@@ -195,10 +194,10 @@ func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	pos, err := w.position(0)
-	if err != nil || pos.Done != 0 || pos.Base() != 2 { // it is not known what was stored: all is read
+	if err != nil || pos.Done != 0 || pos.Base() != 2 { // unknown what was stored: all is read
 		t.Errorf("got %+v, %v", pos, err)
 	}
-	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // of a machine whose clock was wrong
+	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // of a machine with a wrong clock
 	again, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, ahead)
 	expect.Not(t, err != nil || again.Incarnation() != ahead+1, "above another life: got %+v, %v, want life %d", again, err, ahead+1)
 	if again, err = stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0); err != nil || again.Incarnation() != ahead+2 {

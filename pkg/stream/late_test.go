@@ -14,9 +14,9 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestWhatWasRoutedTooLongAgoIsConfirmed: a process can be frozen between routing a
-// submission and sending it. It is sent if its source still has the same list, and
-// not sent if it was moved meanwhile, or is being moved.
+// TestWhatWasRoutedTooLongAgoIsConfirmed: a process can be frozen between routing and sending a
+// submission. It is sent if the lane list of its source is unchanged, and not if the source was or
+// is being moved.
 func TestWhatWasRoutedTooLongAgoIsConfirmed(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 16 << 20, Fresh: 50 * time.Millisecond, Poll: 10 * time.Millisecond})
 	p := w.publisher()
@@ -37,7 +37,7 @@ func TestWhatWasRoutedTooLongAgoIsConfirmed(t *testing.T) {
 	} {
 		w.sources()
 		send := func() error { return nil }
-		if i != 1 { // nothing can be routed while it is moved
+		if i != 1 { // nothing can be routed during a move
 			send = p.Route(t.Context(), submission(fmt.Sprint("three-", i), 10))
 		}
 		w.setSource(next)
@@ -50,8 +50,8 @@ func TestWhatWasRoutedTooLongAgoIsConfirmed(t *testing.T) {
 	expect.Equal(t, "requests are stored", 2, len(w.all(0)))
 }
 
-// TestAnApiThatWasTooSlowDoesNotAnswerOK: what it has sent landed behind more than
-// half a window, where it counts for nothing. Sent again it counts.
+// TestAnApiThatWasTooSlowDoesNotAnswerOK: its message landed more than half a window late, and is
+// void. A resend counts.
 func TestAnApiThatWasTooSlowDoesNotAnswerOK(t *testing.T) {
 	t.Parallel()
 	const window = 800 * time.Millisecond
@@ -80,9 +80,8 @@ func TestAnApiThatWasTooSlowDoesNotAnswerOK(t *testing.T) {
 	expect.Not(t, !slices.Equal(ends, []uint64{1, 4}), "its headers name the log ends %v, want 1 and then 4", ends)
 }
 
-// TestWhatWaitedWhileTheLaneMovedOnIsVoid: an api that stood still has several entries
-// queued. Each one counts for nothing, although the acknowledgement of the first shows
-// how far the lane is.
+// TestWhatWaitedWhileTheLaneMovedOnIsVoid: a paused api has several entries queued. Each is void,
+// although the first acknowledgement shows the lane's end.
 func TestWhatWaitedWhileTheLaneMovedOnIsVoid(t *testing.T) {
 	t.Parallel()
 	const window = 800 * time.Millisecond
@@ -119,7 +118,7 @@ func TestWhatWaitedWhileTheLaneMovedOnIsVoid(t *testing.T) {
 	}
 }
 
-// TestACallWhoseTimeIsUpSendsNothing, so that its client may go elsewhere.
+// TestACallWhoseTimeIsUpSendsNothing, so that its client may use another api.
 func TestACallWhoseTimeIsUpSendsNothing(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()

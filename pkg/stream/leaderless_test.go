@@ -13,8 +13,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestOpenWaitsForALeader: one server of three takes connections, but nothing
-// can be looked up or made until there are two.
+// TestOpenWaitsForALeader: one server of three accepts connections, but nothing can be looked up
+// or created until there are two.
 func TestOpenWaitsForALeader(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)

@@ -109,7 +109,6 @@ func (l *link) onLoss(f func()) (stop func() bool) {
 	return context.AfterFunc(l.live, f)
 }
 
-// answered records an answer of a lane.
 func (l *link) answered() { l.heard.Store(l.now().UnixNano()) }
 
 // silentSince is since when no server has answered a caller that asks since begun.

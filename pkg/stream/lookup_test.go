@@ -20,22 +20,20 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestNoLaneIsPassedOverWhileItsLeaderIsAway: a source that is first seen gets
-// all lanes, for ever, and a lane that is not seen takes nothing. A cluster
-// leaves a stream out of its list as long as the leader of the stream does not
-// answer.
+// TestNoLaneIsPassedOverWhileItsLeaderIsAway: a new source gets all lanes permanently, and a lane
+// that was missed would get no records. A cluster omits a stream from its list while the stream's
+// leader does not answer.
 func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 	t.Parallel()
 	url, servers := natstest.StartProcesses(t, 3)
 	w := openAt(t, url, stream.Config{Replicas: 3, MaxBytes: 16 << 20, Poll: time.Hour})
 	js, err := jetstream.New(w.nc)
 	fatal.If(t, err)
-	// While the one is away that leads the cluster, nothing is listed at all;
-	// then another leads it.
+	// While the meta leader is down nothing is listed; then another is elected.
 	for try, listed := 0, false; !listed; try++ {
 		fatal.When(t, try == 6, "the server that went away led the cluster, which shows nothing")
 		away := eachLeads(t, w, js)[try%2]
-		sources := leader(t, js, "KV_"+stream.SourceBucket) == fmt.Sprintf("n%d", away) // then they are not known until another leads
+		sources := leader(t, js, "KV_"+stream.SourceBucket) == fmt.Sprintf("n%d", away) // then they are unavailable until another leads
 		want := w.LaneNumbers()
 		servers[away].Pause()
 		began := time.Now()
@@ -56,7 +54,7 @@ func TestNoLaneIsPassedOverWhileItsLeaderIsAway(t *testing.T) {
 	}
 }
 
-// lists reports whether the names of the streams are known at present.
+// lists reports whether streams can be listed now.
 func lists(w *world, js jetstream.JetStream) bool {
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 	defer cancel()
@@ -66,9 +64,8 @@ func lists(w *world, js jetstream.JetStream) bool {
 	return names.Err() == nil
 }
 
-// TestOneThatSleptLooksTheSourcesUpFirst: a process that was stopped for a while
-// knows sources of an earlier time when it goes on. One whose Run does not run
-// is like that.
+// TestOneThatSleptLooksTheSourcesUpFirst: a process that was stopped for a while resumes with
+// outdated sources. A publisher without a running Run is equivalent.
 func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 	t.Parallel()
 	server := natstest.StartProcess(t)
@@ -82,7 +79,7 @@ func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 	}
 	w.addLane()
 	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{1}})
-	time.Sleep(200 * time.Millisecond) // until its knowledge is old
+	time.Sleep(200 * time.Millisecond) // until its sources are outdated
 	if _, err := p.Publish(t.Context(), submission("after", 10)); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +87,7 @@ func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 
 	server.Pause()
 	defer server.Resume()
-	time.Sleep(200 * time.Millisecond) // until its knowledge is old again
+	time.Sleep(200 * time.Millisecond) // until its sources are outdated again
 	begun := time.Now()
 	if _, err := p.Publish(t.Context(), submission("late", 10)); !errors.Is(err, flow.ErrUnavailable) {
 		t.Errorf("while the sources cannot be looked up: got %v, want %v", err, flow.ErrUnavailable)
@@ -100,7 +97,7 @@ func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 	}
 }
 
-// found are the lanes that a program finds that starts now.
+// found are the lanes that a newly started program finds.
 func found(t *testing.T, w *world) ([]int, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -119,15 +116,15 @@ func leader(t *testing.T, js jetstream.JetStream, name string) string {
 	return handle.CachedInfo().Cluster.Leader
 }
 
-// eachLeads adds lanes until each server but that of this connection leads one,
-// and returns these servers.
+// eachLeads adds lanes until each server but this connection's leads one, and returns these
+// servers.
 func eachLeads(t *testing.T, w *world, js jetstream.JetStream) []int {
 	t.Helper()
 	leaders := map[string]int{}
 	for range 20 {
 		lane, err := w.AddLane(t.Context())
 		for begun := time.Now(); err != nil && time.Since(begun) < 20*time.Second; lane, err = w.AddLane(t.Context()) {
-			time.Sleep(100 * time.Millisecond) // the servers agree on a leader once one of them has come back
+			time.Sleep(100 * time.Millisecond) // an election follows the return of a server
 		}
 		fatal.If(t, err)
 		name := leader(t, js, stream.LaneName(lane))

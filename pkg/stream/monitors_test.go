@@ -17,7 +17,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestAFullDiskIsNamed whether the server runs in this process or shows its health at a
+// TestAFullDiskIsNamed whether the server runs in this process or reports its health on a
 // monitoring page.
 func TestAFullDiskIsNamed(t *testing.T) {
 	const said = "JetStream stream '$G > FLOW_0' write error: write /data/1.blk: no space left on device"

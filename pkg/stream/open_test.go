@@ -69,7 +69,7 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 	got := info.Config
 	expect.Not(t, got.Discard != nats.DiscardNew || got.AllowDirect || got.MaxMsgSize != 16<<20, "not fixed: %+v", got)
 	expect.Not(t, got.MaxBytes != 7<<20 || got.Duplicates != 90*time.Second, "changed unasked: %+v", got)
-	// A lane that is added is as those that are there, which stay as they are.
+	// A new lane has the configuration of the present ones, which stay unchanged.
 	operator := openOn(t, w.server, stream.Config{MaxBytes: 7 << 20})
 	if _, err := operator.AddLane(ctx); err != nil {
 		t.Fatal(err)
@@ -87,8 +87,8 @@ func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
 	}
 }
 
-// TestProgramsThatStartAtOnceFindOneStream: the server counts the room of a
-// stream that one of them has just made against all the others.
+// TestProgramsThatStartAtOnceFindOneStream: the server counts the storage of a stream just created
+// by one against all others.
 func TestProgramsThatStartAtOnceFindOneStream(t *testing.T) {
 	t.Parallel()
 	const lane = 512 << 20
@@ -175,7 +175,7 @@ func TestOpenWaitsForNATSAsLongAsItMay(t *testing.T) {
 
 func TestAServerThatDoesNotSyncIsRefused(t *testing.T) {
 	always := natstest.StartWith(t, embedded.Config{Monitor: "127.0.0.1:0"})
-	// No server of ours is lazy: a page that says so stands for one.
+	// No server of ours is lazy: a monitoring page simulates one.
 	lazy := jsz(t, `{"config": {"sync_always": false}}`)
 	old := jsz(t, `{"config": {}}`)
 	broken := jsz(t, `<html>`)
@@ -212,8 +212,8 @@ func jsz(t *testing.T, page string) string {
 	return srv.URL
 }
 
-// TestAStreamThatIsNotOpenYet: New touches nothing, who comes before is told to come
-// again, and Run opens it.
+// TestAStreamThatIsNotOpenYet: New opens nothing, earlier callers get a retryable error, and Run
+// opens it.
 func TestAStreamThatIsNotOpenYet(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)

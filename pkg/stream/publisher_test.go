@@ -67,8 +67,8 @@ func TestAnApiRemembersWhatItHasSent(t *testing.T) {
 				expect.Equal(t, "places", want, got.Places)
 			}
 			expect.Equal(t, "the lane holds chunks", len(sizes), len(w.all(0)))
-			// Another one does not know: the lane has it twice, and the
-			// ingester drops the second one.
+			// Another publisher has no memory of it: the lane has it twice, and the ingester drops
+			// the second one.
 			other := openOn(t, w.server, stream.Config{}).publisher()
 			if got, err := other.Publish(t.Context(), submission("one", sizes...)); err != nil || got.Replayed {
 				t.Fatalf("publish by another process: got %+v, %v", got, err)
@@ -94,8 +94,8 @@ func TestAKeyWithAnotherBodyIsRefused(t *testing.T) {
 	expect.Equal(t, "the lane holds chunks", 1, len(w.all(0)))
 }
 
-// TestTwoSourcesOfOneSubjectNeverMeet: nor do two subjects of one source. Each has its
-// own requests, whatever their keys and bodies.
+// TestTwoSourcesOfOneSubjectNeverMeet, nor do two subjects of one source. Each has its own
+// requests, whatever their keys and bodies.
 func TestTwoSourcesOfOneSubjectNeverMeet(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -119,8 +119,7 @@ func TestTwoSourcesOfOneSubjectNeverMeet(t *testing.T) {
 	}
 }
 
-// TestAKeyThatWasNotUsedIsFree: what was certainly not sent does not use its key
-// up.
+// TestAKeyThatWasNotUsedIsFree: a request that was certainly not sent leaves its key free.
 func TestAKeyThatWasNotUsedIsFree(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 1 << 20})
 	p := w.publisher()
@@ -134,8 +133,8 @@ func TestAKeyThatWasNotUsedIsFree(t *testing.T) {
 	}
 }
 
-// TestTheSamePublishedByManyAtOnce: repeats may meet in one entry, or while the
-// first copy is on its way. All are answered.
+// TestTheSamePublishedByManyAtOnce: repeats may share an entry, or arrive while the first is in
+// flight. All are answered.
 func TestTheSamePublishedByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, sizes := range [][]int{{100}, {64 << 10}, {100, 200, 300}} {
@@ -173,8 +172,8 @@ func TestTheSamePublishedByManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestAPartOfASubmissionMayBeThere: a lane that has room for some of it takes
-// that, and the same again completes it once there is room.
+// TestAPartOfASubmissionMayBeThere: a lane with room for a part stores it; a repeat completes it
+// once there is room.
 func TestAPartOfASubmissionMayBeThere(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 1 << 20})
 	p := w.publisher()
@@ -206,7 +205,7 @@ func TestAFullLaneSaysWhenToComeBack(t *testing.T) {
 	fatal.When(t, !errors.Is(err, flow.ErrFull) || !errors.As(err, &retry), "got %v, want %v with a RetryError", err, flow.ErrFull)
 	expect.Not(t, retry.After < time.Second || retry.After > time.Minute, "retry after %v, want between a second and a minute", retry.After)
 	expect.Equal(t, "messages of the lane", stored, len(w.all(0)))
-	// A repeat of what is stored is acknowledged although there is no room.
+	// A repeat of a stored request is acknowledged without room.
 	if got, err := p.Publish(t.Context(), submission("id-0", 16<<10)); err != nil || !got.Replayed {
 		t.Errorf("repeat on a full lane: got %+v, %v", got, err)
 	}

@@ -73,7 +73,7 @@ func TestPurgingNeverForgetsAnIDWithinItsWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.swapTo(0, 40) // all of it is stored, and the lane is more than half full
+	w.swapTo(0, 40) // all are stored, and the lane is more than half full
 	purger := stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
 	fatal.If(t, purger.Purge(t.Context()))
 	w.server.Restart()
@@ -109,7 +109,7 @@ func TestPurgingMakesRoomAgain(t *testing.T) {
 	if _, err := p.Publish(t.Context(), submission("more", 16<<10)); err != nil {
 		t.Errorf("publish after the purge: %v", err)
 	}
-	// What is not stored is kept whatever the history says.
+	// Messages that are not stored are kept, whatever the history.
 	purger = stream.NewPurger(w.Stream, stream.PurgeConfig{History: time.Nanosecond})
 	purger.SetMargin(0)
 	time.Sleep(300 * time.Millisecond) // "more" is out of its window too
@@ -119,9 +119,8 @@ func TestPurgingMakesRoomAgain(t *testing.T) {
 	}
 }
 
-// TestALaneOfAnEarlierTimeIsNotPurged: NATS was restored from a backup, and the
-// lane ends before the position. What it holds was accepted, perhaps since, and
-// it is not known to be stored.
+// TestALaneOfAnEarlierTimeIsNotPurged: NATS was restored from a backup, and the lane ends before
+// the checkpoint. Its messages may have been accepted since and not stored.
 func TestALaneOfAnEarlierTimeIsNotPurged(t *testing.T) {
 	w := open(t, stream.Config{DuplicateWindow: 100 * time.Millisecond})
 	w.publish(w.publisher(), "id", 10)
@@ -136,7 +135,7 @@ func TestALaneOfAnEarlierTimeIsNotPurged(t *testing.T) {
 	expect.Not(t, err != nil || len(lags) != 1 || lags[0].Messages != 10 || lags[0].Bytes == 0, "the lag is %+v, %v, want 10 messages", lags, err)
 }
 
-// TestWhatABackupAsksForIsKept: until it lets go, or does not ask again in time.
+// TestWhatABackupAsksForIsKept until it unpins, or its pin expires.
 func TestWhatABackupAsksForIsKept(t *testing.T) {
 	w := open(t, stream.Config{DuplicateWindow: 100 * time.Millisecond})
 	w.publish(w.publisher(), "id", 10)
@@ -150,23 +149,23 @@ func TestWhatABackupAsksForIsKept(t *testing.T) {
 		expect.Equal(t, "the lane begins at", want, w.Lanes()[0].First)
 	}
 	fatal.If(t, w.Pin(t.Context(), 0, stream.PinVerify, 4, time.Hour))
-	if err := w.Pin(t.Context(), 0, stream.PinBackup, 6, time.Hour); err != nil { // the least of all counts
+	if err := w.Pin(t.Context(), 0, stream.PinBackup, 6, time.Hour); err != nil { // the lowest pin counts
 		t.Fatal(err)
 	}
 	begins(4)
 	fatal.If(t, w.Unpin(t.Context(), 0, stream.PinVerify))
 	begins(6)
-	if err := w.Pin(t.Context(), 0, stream.PinBackup, 7, -time.Second); err != nil { // asked for and not again
+	if err := w.Pin(t.Context(), 0, stream.PinBackup, 7, -time.Second); err != nil { // expired
 		t.Fatal(err)
 	}
 	begins(11)
-	for range 2 { // what is not asked for is let go of, too
+	for range 2 { // unpinning twice succeeds
 		fatal.If(t, w.Unpin(t.Context(), 0, stream.PinBackup))
 	}
 }
 
-// TestAnIdleLaneIsPurgedInTheEnd: its position counts on its last requests until enough
-// stream time has passed, which takes messages.
+// TestAnIdleLaneIsPurgedInTheEnd: its checkpoint requires its last requests until enough stream
+// time has passed, which takes messages.
 func TestAnIdleLaneIsPurgedInTheEnd(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 16 << 20, DuplicateWindow: 100 * time.Millisecond})
 	w.publish(w.publisher(), "id", 3)
@@ -190,13 +189,13 @@ func TestAnIdleLaneIsPurgedInTheEnd(t *testing.T) {
 			t.Errorf("the lane holds %d to %d, want %d to %d", lane.First, lane.Last, first, last)
 		}
 	}
-	stored(2, 1) // something waits: it goes on by itself
+	stored(2, 1) // the backlog is stored without ticks
 	time.Sleep(400 * time.Millisecond)
 	purge(1, 3)
 	stored(3, 1)
 	purge(1, 4)
 	stored(4, 1)
-	purge(1, 4) // not as soon again
+	purge(1, 4) // not so soon again
 	time.Sleep(400 * time.Millisecond)
 	purge(1, 5)
 	stored(5, 6) // no request is within the window any more

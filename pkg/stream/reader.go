@@ -124,7 +124,7 @@ func (r *Reader) StreamID() string { return r.opened.StreamID() }
 // Created is the creation time of that stream, by the server's clock.
 func (r *Reader) Created() time.Time { return r.opened.Created }
 
-// follows reports whether a message is the next one. Of changes only the consumer's numbering can tell.
+// follows reports whether a message is the next one. For changes only the consumer's numbering shows it.
 func (r *Reader) follows(m *broker.Message) bool {
 	if r.filter != "" {
 		return m.Number == r.delivered+1

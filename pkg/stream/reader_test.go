@@ -16,8 +16,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// publish publishes n small submissions named by prefix. It does as a client: what is
-// refused because NATS cannot be reached is sent again.
+// publish publishes n small submissions named by prefix. Like a client, it resends those refused
+// because NATS is unreachable.
 func (w *world) publish(p *stream.Publisher, prefix string, n int) {
 	w.t.Helper()
 	for i := range n {
@@ -31,7 +31,7 @@ func (w *world) publish(p *stream.Publisher, prefix string, n int) {
 	}
 }
 
-// jetStream is the server's older interface, for what an operator might do.
+// jetStream is nats.go's older interface, for an operator's actions.
 func (w *world) jetStream() nats.JetStreamContext {
 	w.t.Helper()
 	js, err := w.nc.JetStream()
@@ -39,7 +39,7 @@ func (w *world) jetStream() nats.JetStreamContext {
 	return js
 }
 
-// recreate deletes a lane's stream and makes it again as it was.
+// recreate deletes a lane's stream and creates it with the same configuration.
 func (w *world) recreate(name string) {
 	w.t.Helper()
 	js := w.jetStream()
@@ -88,7 +88,7 @@ func TestNextWaitsAsLongAsItMay(t *testing.T) {
 	if _, err := c.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v, want %v", err, context.DeadlineExceeded)
 	}
-	// Nothing was lost by giving up.
+	// Giving up has lost nothing.
 	w.publish(w.publisher(), "id", 1)
 	if m, err := c.Next(t.Context()); err != nil || m.Seq != 1 {
 		t.Errorf("got %d, %v, want 1", m.Seq, err)
@@ -124,8 +124,8 @@ func TestNothingIsPassedOverInSilence(t *testing.T) {
 	}
 }
 
-// TestAReaderIsNotLeftInSilence: the consumer lives and tells that there is
-// nothing, as it does on a server whose copy of the lane has stopped to follow.
+// TestAReaderIsNotLeftInSilence: the consumer lives and reports no messages, as on a server whose
+// copy of the lane has stopped following.
 func TestAReaderIsNotLeftInSilence(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{Poll: 20 * time.Millisecond})
@@ -167,7 +167,7 @@ func TestAReaderIsNotLeftInSilence(t *testing.T) {
 	}
 }
 
-// TestAScanKnowsWhetherItHasSeenAll: its server may have fallen behind.
+// TestAScanKnowsWhetherItHasSeenAll although its server may lag.
 func TestAScanKnowsWhetherItHasSeenAll(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -191,8 +191,7 @@ func TestAScanKnowsWhetherItHasSeenAll(t *testing.T) {
 
 func TestAGapInTheMiddleIsFound(t *testing.T) {
 	w := open(t, stream.Config{})
-	// A lane made by hand that lets clients delete, to do what a damaged disk
-	// would.
+	// A handmade lane that lets clients delete messages, to simulate a damaged disk.
 	js := w.jetStream()
 	if _, err := js.AddStream(&nats.StreamConfig{Name: "FLOW_1", Subjects: []string{"flow.1.record"}, Discard: nats.DiscardNew}); err != nil {
 		t.Fatal(err)
@@ -244,8 +243,7 @@ func TestAStreamMadeAgainWhileItIsReadIsFound(t *testing.T) {
 	}
 }
 
-// TestAMessageWithoutOurHeadersWasReceivedWhenItWasStored: 1970 would be older
-// than any retention.
+// TestAMessageWithoutOurHeadersWasReceivedWhenItWasStored: 1970 would exceed any retention.
 func TestAMessageWithoutOurHeadersWasReceivedWhenItWasStored(t *testing.T) {
 	w := open(t, stream.Config{})
 	for _, received := range []string{"", "soon"} {

@@ -83,7 +83,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 			return flow.Receipt{}, err
 		case found && d.Index >= 0:
 			return flow.Receipt{Replayed: true}, nil
-		case found: // perhaps of several lanes, some of which have their chunk
+		case found: // in any lane, perhaps not in all of them
 			return flow.Receipt{}, ErrHistoryGone
 		}
 		return l.publish(ctx, p, id, d)

@@ -20,7 +20,7 @@ import (
 
 func TestAReplayIsThereOnce(t *testing.T) {
 	t.Parallel()
-	const window = 500 * time.Millisecond // shorter than any replay may take: the lanes are searched
+	const window = 500 * time.Millisecond // shorter than any replay: the lanes are searched
 	for name, c := range map[string]struct {
 		window    time.Duration
 		interrupt func(w *world, d stream.DeadLetter, p *stream.Publisher)
@@ -36,8 +36,8 @@ func TestAReplayIsThereOnce(t *testing.T) {
 			w.note(d)
 			time.Sleep(2 * window)
 		}},
-		// As after a step of the server's clock: how old the note is by another
-		// clock says nothing.
+		// As after a step of the server's clock: the age of the note by another clock is
+		// meaningless.
 		"it was published, and the lane has forgotten the id too soon": {window, func(w *world, d stream.DeadLetter, p *stream.Publisher) {
 			w.replayed(d, p)
 			time.Sleep(3 * window)
@@ -95,7 +95,7 @@ func (w *world) setWindow(window time.Duration) {
 	fatal.If(w.t, w.Refresh(w.t.Context()))
 }
 
-// note leaves what a replay leaves that was interrupted right after it began.
+// note leaves the traces of a replay interrupted right after its start.
 func (w *world) note(d stream.DeadLetter) {
 	w.t.Helper()
 	if _, err := w.jetStream().Publish(stream.ReplayPrefix+stream.Origin(d), nil); err != nil {
@@ -103,8 +103,7 @@ func (w *world) note(d stream.DeadLetter) {
 	}
 }
 
-// replayed leaves what a replay leaves that was interrupted once it was
-// published.
+// replayed leaves the traces of a replay interrupted after its publish.
 func (w *world) replayed(d stream.DeadLetter, p *stream.Publisher) {
 	w.t.Helper()
 	kept := d
@@ -147,11 +146,11 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 	got := w.all(0)
 	fatal.When(t, len(got) != 1 || got[0].Topic != d.Message.Topic, "got %+v, want the change", got)
 	have, err := change.Decode(got[0].Body)
-	if c.ID = got[0].ID; err != nil || c.ID == "change-1" || !cmp.Equal(c, have) { // the same change, made now
+	if c.ID = got[0].ID; err != nil || c.ID == "change-1" || !cmp.Equal(c, have) { // the same change, published now
 		t.Errorf("got %+v, %v, want %+v", have, err, c)
 	}
 
-	// One that is no change cannot be replayed, and stays.
+	// A letter that is not a change cannot be replayed, and stays.
 	d.Message.Seq, d.Message.Body = 5, []byte("{}")
 	fatal.If(t, letters.SetAside(t.Context(), d))
 	var bad *change.BadChangeError
@@ -161,8 +160,7 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 	expect.Equal(t, "letters are left", 1, len(w.list(stream.DeadFilter{})))
 }
 
-// TestAReplayGoesToTheLanesOfItsSource: which has two by now, and begins at the
-// second.
+// TestAReplayGoesToTheLanesOfItsSource: the source has two by now, and starts at the second.
 func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 16 << 20})
 	p := w.publisher()
@@ -199,8 +197,8 @@ func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
 		}
 	}
 	want := map[string]int{
-		"[" + of(2) + "]":               1, // the even ones go to the first of its lanes
-		"[" + of(2) + ",":               1, // what cannot be read too
+		"[" + of(2) + "]":               1, // even partitions go to the first of its lanes
+		"[" + of(2) + ",":               1, // undecodable records too
 		"[" + of(1) + "," + of(3) + "]": 0,
 	}
 	for lane, bodies := range got {
@@ -216,9 +214,9 @@ func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
 	}
 }
 
-// TestALetterThatWasSettledStaysSo: its message is read again, after a crash behind the
-// letter, or because it is behind the position of a backup whose notes are later. The
-// record would be there twice, or come back although it was given up.
+// TestALetterThatWasSettledStaysSo: its message is read again, after a crash behind the letter or
+// from a restored checkpoint older than the notes. The record would be stored twice, or return
+// after it was dropped.
 func TestALetterThatWasSettledStaysSo(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
@@ -239,7 +237,7 @@ func TestALetterThatWasSettledStaysSo(t *testing.T) {
 			}
 		})
 	}
-	// What never was in a lane is known by its bytes, which may come again.
+	// A letter that never was in a lane is identified by its bytes, which may be resent.
 	for range 2 {
 		d := dead(2)
 		d.Message.Topic = ""

@@ -15,7 +15,7 @@ import (
 
 // requestCache remembers recent requests of this process: a repeat waits for the same batches
 // and stores nothing new, and a key reused with another body is refused, as long as the lanes
-// hold what was sent (Publisher.repeat). It is bounded and evicts the oldest: the ingester
+// hold the messages (Publisher.repeat). It is bounded and evicts the oldest: the ingester
 // deduplicates across apis anyway.
 type requestCache struct {
 	clock  func() time.Time
@@ -26,7 +26,7 @@ type requestCache struct {
 	since     time.Time             // creation of now
 }
 
-// request is an immutable entry of the cache
+// request is an immutable entry of the cache.
 type request struct {
 	hash    [16]byte // of its content
 	earlier bool     // an earlier attempt failed and may have left chunks in the lanes
@@ -90,7 +90,7 @@ func (c *requestCache) finish(sub *flow.Submission, r *request, places []flow.Pl
 	}
 }
 
-// replace replaces a request by another, or by none, unless another call already did.
+// replace replaces a request by next, nil for none, unless another call already did.
 func (c *requestCache) replace(sub *flow.Submission, r, next *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// outcomes is what became of everything that was set aside.
+// outcomes are the resolutions of all dead letters.
 func (w *world) outcomes() []stream.Resolution {
 	w.t.Helper()
 	var all []stream.Resolution
@@ -49,7 +49,7 @@ func TestTheOutcomeOfADeadLetterOutlivesIt(t *testing.T) {
 	}
 	expect.Equal(t, "outcomes", want, w.outcomes())
 
-	// As when the ingester crashed right after it had set them aside.
+	// As after a crash of the ingester right after dead-lettering.
 	w.setAside(dead(2), whole)
 	for _, d := range w.list(stream.DeadFilter{}) {
 		receipt, err := letters.Replay(t.Context(), p, d)
@@ -82,14 +82,13 @@ func TestOutcomesGoWithTheirMessages(t *testing.T) {
 	expect.Equal(t, "outcomes after messages 1 to 5 were purged", want, w.outcomes())
 }
 
-// TestListingEndsWhenTheLastLettersGo: another process may drop letters while
-// they are listed.
+// TestListingEndsWhenTheLastLettersGo: another process may drop letters during a listing.
 func TestListingEndsWhenTheLastLettersGo(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
 	letters := stream.NewDeadLetters(w.Stream)
 	var all []stream.DeadLetter
-	for seq := uint64(1); seq <= 8; seq++ { // more than a listing reads ahead
+	for seq := uint64(1); seq <= 8; seq++ { // more than a listing prefetches
 		d := dead(seq)
 		d.Message.Encoding, d.Message.Body = flow.EncodingS2, make([]byte, 8<<20)
 		w.setAside(d)

@@ -65,11 +65,11 @@ func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.D
 	return age, err
 }
 
-// scanPatience is how long a scan waits for a message before it asks for the remaining number.
+// scanPatience is the wait for a message after which a scan asks for the remaining number.
 const scanPatience = time.Second
 
-// scan iterates over the present messages of a stream, oldest first, for rare uses: it ends at the first error. A lagging
-// server is an error, since callers need all messages.
+// scan iterates over the present messages of a stream, oldest first, and ends at the first error.
+// A lagging server is an error: callers need all messages.
 func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter.Seq2[broker.Message, error] {
 	return func(yield func(broker.Message, error) bool) {
 		fail := func(err error) { yield(broker.Message{}, fmt.Errorf("read %s: %w", stream, err)) }

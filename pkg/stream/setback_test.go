@@ -17,9 +17,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// backup copies a lane as it is now, by JetStream's own snapshot. setBack puts the copy
-// in the place of the lane, as a restore does: with every sequence and time, of the same
-// age by its name, and no connection ends.
+// backup copies a lane by JetStream's own snapshot. setBack restores the copy as a restore does:
+// with every sequence, time, and creation time in its name; no connection ends.
 func (w *world) backup(lane int) (setBack func()) {
 	w.t.Helper()
 	js, name := w.jetStream(), stream.LaneName(lane)
@@ -60,7 +59,6 @@ func (w *world) backup(lane int) (setBack func()) {
 	}
 }
 
-// ask makes a request of JetStream's API.
 func (w *world) ask(subject string, request, answer any) {
 	w.t.Helper()
 	body, err := json.Marshal(request)
@@ -83,7 +81,7 @@ func (w *world) message(lane int, seq uint64) *nats.RawStreamMsg {
 	return msg
 }
 
-// resend publishes until it is answered OK, as a client does.
+// resend publishes until the answer is OK, as a client does.
 func (w *world) resend(p *stream.Publisher, sub *flow.Submission) flow.Receipt {
 	w.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -97,8 +95,7 @@ func (w *world) resend(p *stream.Publisher, sub *flow.Submission) flow.Receipt {
 	}
 }
 
-// counted are the requests of a lane that are in an entry that counts, by how many
-// entries have them.
+// counted maps the requests of a lane's entries that count to the number of these entries.
 func (w *world) counted(lane int) map[string]int {
 	w.t.Helper()
 	n := map[string]int{}
@@ -112,9 +109,9 @@ func (w *world) counted(lane int) map[string]int {
 	return n
 }
 
-// TestARepeatOfWhatALaneHasLostIsSent: a lane is set back to a backup while an api
-// runs. Its clients send again what came since, and every answer of OK means that the
-// lane holds it, whether another api has filled the lane beyond its former end or not.
+// TestARepeatOfWhatALaneHasLostIsSent: a lane is set back to a backup while an api runs. Clients
+// resend later requests. Every OK means that the lane holds the request, whether or not another
+// api has filled the lane beyond its former end.
 func TestARepeatOfWhatALaneHasLostIsSent(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]int{"and nothing came since": 0, "and filled beyond its former end": 8} {
@@ -138,7 +135,7 @@ func TestARepeatOfWhatALaneHasLostIsSent(t *testing.T) {
 				w.resend(other, submission(fmt.Sprint("other-", i), 10))
 			}
 			lost[2] = submission("reused", 20)
-			lost[2].Hash = "of another body" // nothing under its key is there
+			lost[2].Hash = "of another body" // nothing with its key exists
 			for _, sub := range lost {
 				if got := w.resend(p, sub); got.Replayed {
 					t.Errorf("%s is said to be there", sub.ID)
@@ -160,7 +157,7 @@ func TestARepeatOfWhatALaneHasLostIsSent(t *testing.T) {
 	}
 }
 
-// TestARepeatNeedsEveryLane: of a request of two lanes, one of which was set back.
+// TestARepeatNeedsEveryLane: a request has two lanes, and one was set back.
 func TestARepeatNeedsEveryLane(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{MaxBytes: 16 << 20})
@@ -187,7 +184,7 @@ func TestARepeatNeedsEveryLane(t *testing.T) {
 	}
 }
 
-// TestALaneIsSetBackUnderAnEntry: that waits to be sent, or was sent and not answered.
+// TestALaneIsSetBackUnderAnEntry that is queued, or was sent and not answered.
 func TestALaneIsSetBackUnderAnEntry(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]int{"and nothing came since": 0, "and filled beyond its former end": 8} {
@@ -236,8 +233,8 @@ func TestALaneIsSetBackUnderAnEntry(t *testing.T) {
 	}
 }
 
-// TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone: the server remembers ids for
-// two minutes, also of messages that were removed.
+// TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone: the server remembers ids for two minutes,
+// also of removed messages.
 func TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -256,7 +253,7 @@ func TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone(t *testing.T) {
 	}
 }
 
-// TestARepeatWhileNATSIsAwayIsNotAnswered: nothing proves then that it is there.
+// TestARepeatWhileNATSIsAwayIsNotAnswered: nothing proves that it is stored.
 func TestARepeatWhileNATSIsAwayIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -271,7 +268,7 @@ func TestARepeatWhileNATSIsAwayIsNotAnswered(t *testing.T) {
 		if _, err := p.Publish(t.Context(), sub); !errors.Is(err, flow.ErrUnavailable) {
 			t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
 		}
-		if took := time.Since(begun); took > 3*time.Second { // 2 s, and a busy machine
+		if took := time.Since(begun); took > 3*time.Second { // 2 s, plus a busy machine
 			t.Errorf("it took %v to say so, want 2s", took)
 		}
 	}
@@ -281,8 +278,8 @@ func TestARepeatWhileNATSIsAwayIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestAReaderNoticesThatItsLaneWasSetBack: a lane is set back to a backup while it is read,
-// and filled beyond its former end. What came since was never read.
+// TestAReaderNoticesThatItsLaneWasSetBack: during reading, a lane is set back to a backup and
+// filled beyond its former end. The later messages were never read.
 func TestAReaderNoticesThatItsLaneWasSetBack(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// silence is what the api asks for.
+	// silence is the api's setting.
 	silence = 1200 * time.Millisecond
 
-	// heardWithin is within what a submitter hears that NATS does not answer:
-	// 2 s, and half of one for a busy machine.
+	// heardWithin is a submitter's longest wait for the answer that NATS is silent: 2 s, and 500
+	// ms for a busy machine.
 	heardWithin = 2500 * time.Millisecond
 )
 
-// sender makes something of an id, and gives what sends it.
+// sender prepares a submission of an id, and returns the func that sends it.
 type sender func(w *world, p *stream.Publisher, id string) func(context.Context) error
 
 func sends(sizes ...int) sender {
@@ -47,7 +47,7 @@ func changes(_ *world, p *stream.Publisher, id string) func(context.Context) err
 	}
 }
 
-// looksFirst is a change that depends on the one before.
+// looksFirst is a change that depends on the previous one.
 func looksFirst(w *world, p *stream.Publisher, id string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		c := patch(id, id, nil)
@@ -61,9 +61,6 @@ func looksFirst(w *world, p *stream.Publisher, id string) func(context.Context) 
 	}
 }
 
-// TestAServerThatStandsStillIsGivenUp: it takes connections and some bytes, as
-// the system does for it, and never answers. All hear so in time, those
-// who come later too; afterwards everything goes in once.
 // TestOpeningOutlivesAServerThatHasFallenBehind: a program that starts while one of three
 // servers lacks an entry waits, as it does for a leader.
 func TestOpeningOutlivesAServerThatHasFallenBehind(t *testing.T) {
@@ -73,13 +70,15 @@ func TestOpeningOutlivesAServerThatHasFallenBehind(t *testing.T) {
 	}
 }
 
+// TestAServerThatStandsStillIsGivenUp: its kernel accepts connections and some bytes, and it never
+// answers. All calls, later ones too, fail in time; afterwards every message is stored once.
 func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg  stream.Config
-		n    int // at a time
+		n    int // concurrent
 		send sender
 		each int  // messages of one
-		busy bool // more comes at once than a lane takes
+		busy bool // exceeds the queue of a lane
 	}{
 		"small ones, which gather":       {stream.Config{}, 40, sends(10), 1, false},
 		"big ones":                       {stream.Config{}, 4, sends(400 << 10), 1, false},
@@ -148,14 +147,14 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 	}
 }
 
-// hold fails unless lane 0 has n messages that differ.
+// hold fails unless lane 0 has n distinct messages.
 func (w *world) hold(n int) {
 	w.t.Helper()
 	expect.Equal(w.t, "messages are there that differ", n, len(w.once(0)))
 }
 
-// TestOneOfThreeServersStandsStill: the client goes on over another one, and
-// whatever was on its way is stored once.
+// TestOneOfThreeServersStandsStill: the client continues over another one, and messages in flight
+// are stored once.
 func TestOneOfThreeServersStandsStill(t *testing.T) {
 	url, servers := natstest.StartProcesses(t, 3)
 	w := openBy(t, dial.Config{URL: url, Name: "test", Silence: silence}, stream.Config{Replicas: 3})
@@ -186,6 +185,6 @@ func TestOneOfThreeServersStandsStill(t *testing.T) {
 		t.Logf("the submission %d is stored %v after the server stopped", i, time.Since(paused))
 	}
 	expect.Not(t, w.nc.ConnectedUrl() == at.URL, "still connected to %s", at.URL)
-	at.Resume() // what it had taken before comes now
+	at.Resume() // delivers the messages it had received before
 	w.hold(4)
 }

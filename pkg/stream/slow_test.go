@@ -25,15 +25,15 @@ import (
 	"sluice/pkg/stream"
 )
 
-// slowDisk stands before a server and holds back what it says about messages,
-// as a server does whose disk is slow: it answers pings at once.
+// slowDisk is a proxy that delays the server's messages, like a server with a slow disk: it
+// answers pings at once.
 type slowDisk struct {
 	t      *testing.T
 	server string
 	delay  atomic.Int64 // of every message to the client, in nanoseconds
 }
 
-// slow starts one before a server, and returns the URL to connect to.
+// slow starts a slowDisk, and returns the URL to connect to.
 func slow(t *testing.T, server string) (*slowDisk, string) {
 	t.Helper()
 	u, err := url.Parse(server)
@@ -42,7 +42,7 @@ func slow(t *testing.T, server string) (*slowDisk, string) {
 	return d, "nats://" + proxied(t, d.serve)
 }
 
-// serve passes on what two ends say until one of them hangs up.
+// serve forwards both directions until one end hangs up.
 func (d *slowDisk) serve(ctx context.Context, client net.Conn) {
 	server, err := net.Dial("tcp", d.server)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *slowDisk) serve(ctx context.Context, client net.Conn) {
 	write := func(b []byte) {
 		writing.Lock()
 		defer writing.Unlock()
-		_, _ = client.Write(b) // when it is gone, so is what it says
+		_, _ = client.Write(b) // the client may have gone
 	}
 	passing.Go(func() {
 		for h := range held {
@@ -88,7 +88,7 @@ type heldBack struct {
 	until time.Time
 }
 
-// nextOp reads one operation of NATS's protocol, a message with its body.
+// nextOp reads one operation of the NATS protocol, a message with its body.
 func nextOp(in *bufio.Reader) (op []byte, isMessage bool, err error) {
 	line, err := in.ReadBytes('\n')
 	if err != nil || !bytes.HasPrefix(line, []byte("MSG ")) && !bytes.HasPrefix(line, []byte("HMSG ")) {
@@ -104,13 +104,12 @@ func nextOp(in *bufio.Reader) (op []byte, isMessage bool, err error) {
 	return append(line, body...), true, err
 }
 
-// TestASlowServerIsWaitedFor: it takes longer than a silent one would be waited
-// for, but it is there.
+// TestASlowServerIsWaitedFor: it answers later than the silence limit, yet it is alive.
 func TestASlowServerIsWaitedFor(t *testing.T) {
 	disk, url := slow(t, natstest.Start(t).URL)
 	w := openBy(t, dial.Config{URL: url, Name: "test", Silence: silence}, stream.Config{})
 	pub := w.publisher()
-	w.publish(pub, "known", 1) // a source that is first seen is looked up, which is not waited for as long
+	w.publish(pub, "known", 1) // a new source is looked up, with a shorter timeout
 	const takes = 2500 * time.Millisecond
 	disk.delay.Store(int64(takes))
 	var all sync.WaitGroup
@@ -132,8 +131,8 @@ func TestASlowServerIsWaitedFor(t *testing.T) {
 	w.hold(6)
 }
 
-// TestACallThatGaveUpIsFoundByItsRepeat: what a caller has left behind goes out all the
-// same, and the repeat waits for it instead of sending it again.
+// TestACallThatGaveUpIsFoundByItsRepeat: an abandoned call's message is still sent; the repeat
+// waits for it instead of sending it again.
 func TestACallThatGaveUpIsFoundByItsRepeat(t *testing.T) {
 	disk, url := slow(t, natstest.Start(t).URL)
 	w := openBy(t, dial.Config{URL: url, Name: "test", Silence: silence}, stream.Config{})
@@ -165,7 +164,7 @@ func TestACallThatGaveUpIsFoundByItsRepeat(t *testing.T) {
 	}
 }
 
-// proxied listens, and gives every client to serve until the test is over.
+// proxied listens, and passes every client to serve until the test ends.
 func proxied(t *testing.T, serve func(context.Context, net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -50,7 +50,7 @@ type sourceState struct {
 	last    uint64
 }
 
-// lookUpSources looks up all sources. It reads only what changed since old; usually one request
+// lookUpSources looks up all sources. It reads only changes since old; usually one request
 // shows that nothing has.
 func (s *Stream) lookUpSources(ctx context.Context, old *view) (map[string]*Source, sourceState, error) {
 	name := "KV_" + SourceBucket

@@ -19,7 +19,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// of is a submission of a source, one chunk for each of these lanes of its list.
+// of is a submission of a source with one chunk for each of these lanes of its list.
 func of(source, id string, lanes ...int) *flow.Submission {
 	sub := submission(id, make([]int, len(lanes))...)
 	sub.Source = source
@@ -40,7 +40,7 @@ func (m modulo) Cut(lanes int) ([]flow.Chunk, error) {
 	return []flow.Chunk{{Body: []byte(m.body), Records: 1, Lane: m.partition % lanes}}, nil
 }
 
-// setSource writes the lanes of a source past the package.
+// setSource writes the lanes of a source directly to the bucket.
 func (w *world) setSource(s stream.Source) {
 	w.t.Helper()
 	value, err := json.Marshal(s)
@@ -57,7 +57,7 @@ func (w *world) setSourceTo(name string, value []byte) {
 	}
 }
 
-// sources are the lanes of every source, looked up now.
+// sources looks up the lanes of every source.
 func (w *world) sources() map[string][]int {
 	w.t.Helper()
 	fatal.If(w.t, w.Refresh(w.t.Context()))
@@ -85,18 +85,17 @@ func TestASourceKeepsItsLanesWhenOneIsAdded(t *testing.T) {
 	post(p, "late", "l2", 1)
 	w.addLane()
 	post(p, "late", "l3", 0)
-	post(p, "", "n1", 2) // of no source: as any other
+	post(p, "", "n1", 2) // without a source: as any other
 
 	want := [][]string{{"e1", "e2", "l1", "l3"}, {"l1", "l2"}, {"n1"}}
 	expect.Equal(t, "messages of the lanes", want, [][]string{ids(w.all(0)), ids(w.all(1)), ids(w.all(2))})
 	lists := map[string][]int{"early": {0}, "late": {0, 1}, "": {0, 1, 2}}
 	expect.Equal(t, "sources", lists, other.sources())
-	again := openOn(t, w.server, stream.Config{}) // one that starts knows them all
+	again := openOn(t, w.server, stream.Config{}) // a new process has them all
 	expect.Equal(t, "sources after a start", lists, again.sources())
 }
 
-// TestTwoMeetASourceAtOnce: while a lane is added. The first one decides for
-// both.
+// TestTwoMeetASourceAtOnce while a lane is added. The first one decides for both.
 func TestTwoMeetASourceAtOnce(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 16 << 20})
 	behind := openOn(t, w.server, stream.Config{Poll: time.Hour})
@@ -111,7 +110,7 @@ func TestTwoMeetASourceAtOnce(t *testing.T) {
 			all.Go(func() {
 				p, source := publishers[r%2], fmt.Sprintf("source-%d", i)
 				err := sendOne(p, source, source, 1)
-				for try := 0; err != nil && try < 5; try++ { // others look the sources up all the time
+				for try := 0; err != nil && try < 5; try++ { // others look the sources up concurrently
 					err = sendOne(p, source, source, 1)
 				}
 				expect.NoError(t, err)
@@ -133,7 +132,7 @@ func TestTwoMeetASourceAtOnce(t *testing.T) {
 	expect.Not(t, len(stored) != sources || len(lists) != sources, "records of %d sources are stored, %d have lanes, want %d", len(stored), len(lists), sources)
 }
 
-// TestWhatGoesToTwoLanes: one of them is full for a while.
+// TestWhatGoesToTwoLanes: one of two lanes is full for a while.
 func TestWhatGoesToTwoLanes(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 1 << 20})
 	p := w.publisher()
@@ -212,7 +211,7 @@ func TestChunksOutOfOrderAreRefused(t *testing.T) {
 	}
 }
 
-// TestSourcesOfAnEarlierTime: the bucket was deleted, or an entry of it.
+// TestSourcesOfAnEarlierTime: the bucket or an entry of it was deleted.
 func TestSourcesOfAnEarlierTime(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 16 << 20})
 	p := w.publisher()
@@ -253,8 +252,8 @@ func TestAFirstSightWhileNATSIsAway(t *testing.T) {
 	}
 }
 
-// TestSourcesOfACluster: two processes, each with lanes of its own knowledge,
-// on three servers, one of which is gone.
+// TestSourcesOfACluster: two processes, each with its own list of lanes, on three servers, one of
+// which is down.
 func TestSourcesOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)

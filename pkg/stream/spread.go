@@ -218,8 +218,8 @@ func (s *Stream) takeBack(ctx context.Context, source Source) error {
 	return nil
 }
 
-// Stay undoes an interrupted move. It writes the list also when it has no move: a write of
-// one that is still on its way is refused, whenever it lands.
+// Stay undoes an interrupted move. It writes the list even without a move in it: a delayed write
+// of one is then refused.
 func (s *Stream) Stay(ctx context.Context, name string) error {
 	return s.insist(ctx, func(ctx context.Context) error {
 		source, found, err := s.source(ctx, name)

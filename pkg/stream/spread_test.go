@@ -21,13 +21,13 @@ import (
 	"sluice/pkg/stream"
 )
 
-// spreadable is how lanes are kept of which sources are moved in a test.
+// spreadable is the configuration of lanes whose sources are moved.
 func spreadable() stream.Config {
 	return stream.Config{MaxBytes: 16 << 20, DuplicateWindow: 100 * time.Millisecond, Fresh: 250 * time.Millisecond}
 }
 
-// storing moves the positions of all lanes to their ends until the test is
-// over, as an ingester does.
+// storing moves the checkpoints of all lanes to their ends until the test ends, as an ingester
+// does.
 func (w *world) storing() {
 	w.run(func(ctx context.Context) error {
 		for ctx.Err() == nil {
@@ -43,12 +43,12 @@ func (w *world) storing() {
 	})
 }
 
-// stored moves the position of a lane to its end, if that can be done.
+// stored moves the checkpoint of a lane to its end, if possible.
 func (w *world) stored(ctx context.Context, lane stream.Lane) {
 	positions := stream.NewLaneStates(w.Stream)
 	if pos, err := positions.Read(ctx, lane.Number); err == nil && pos.Done < lane.Last {
 		pos.Owner, pos.StreamID, pos.Done = "test", lane.StreamID(), lane.Last
-		_, _ = positions.CompareAndSwap(ctx, lane.Number, pos) // the next try will do
+		_, _ = positions.CompareAndSwap(ctx, lane.Number, pos) // the next call retries
 	}
 }
 
@@ -67,7 +67,7 @@ func (w *world) met() {
 	w.addLane()
 }
 
-// TestASpreadThatIsNeverStoredGivesUp: ClickHouse is away.
+// TestASpreadThatIsNeverStoredGivesUp: ClickHouse is down.
 func TestASpreadThatIsNeverStoredGivesUp(t *testing.T) {
 	t.Parallel()
 	w := open(t, spreadable())
@@ -89,7 +89,7 @@ func TestASpreadThatIsNeverStoredGivesUp(t *testing.T) {
 	}
 }
 
-// TestASpreadIsKilledAtEveryStep, and begun anew.
+// TestASpreadIsKilledAtEveryStep and started again.
 func TestASpreadIsKilledAtEveryStep(t *testing.T) {
 	for step := 1; step <= 3; step++ {
 		t.Run(fmt.Sprintf("after step %d", step), func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestASpreadIsKilledAtEveryStep(t *testing.T) {
 			w.storing()
 			n := 0
 			killed := make(chan struct{})
-			go func() { // as a process that ends right there
+			go func() { // as a process that ends there
 				defer close(killed)
 				err := w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: func(string, ...any) {
 					if n++; n == step {
@@ -127,7 +127,7 @@ func TestAMarkIsTakenBack(t *testing.T) {
 	w.setSource(stream.Source{Name: "cluster-a", Lanes: []int{0}, Move: []int{0, 1}})
 	kv, err := w.jetStream().KeyValue(stream.SourceBucket)
 	fatal.If(t, err)
-	for range 2 { // with a move, and while the write of one is on its way
+	for range 2 { // with a move, and while the write of one is in flight
 		late, err := kv.Get("s" + base64.RawURLEncoding.EncodeToString([]byte("cluster-a")))
 		fatal.If(t, err)
 		fatal.If(t, w.Stay(t.Context(), "cluster-a"))
@@ -139,8 +139,8 @@ func TestAMarkIsTakenBack(t *testing.T) {
 	expect.NoError(t, sendOne(w.publisher(), "cluster-a", "afterwards", 1))
 }
 
-// TestOneThatSleptThroughASpread: it was frozen before the source was marked,
-// and knows nothing.
+// TestOneThatSleptThroughASpread: it was frozen before the source was marked, and its list is
+// outdated.
 func TestOneThatSleptThroughASpread(t *testing.T) {
 	t.Parallel()
 	w := open(t, spreadable())
@@ -151,14 +151,14 @@ func TestOneThatSleptThroughASpread(t *testing.T) {
 	p := stream.NewPublisher(slept)
 	asked := 0
 	ask := func(string, ...any) {
-		if asked++; asked == 2 { // the marker is there: whatever it sends now would be behind it
+		if asked++; asked == 2 { // the marker is published: any later message would be behind it
 			if err := sendOne(p, "cluster-a", "asleep", 1); !errors.Is(err, flow.ErrHeld) {
 				t.Errorf("during the move: got %v, want %v", err, flow.ErrHeld)
 			}
 		}
 	}
 	fatal.If(t, w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: ask}))
-	time.Sleep(300 * time.Millisecond) // until what it has seen is old
+	time.Sleep(300 * time.Millisecond) // until its list is outdated
 	fatal.If(t, sendOne(p, "cluster-a", "awake", 1))
 	if got := ids(w.all(1)); !slices.Equal(got, []string{"awake"}) || asked < 2 {
 		t.Errorf("lane 1 holds %v, want what was sent after the move", got)
@@ -190,7 +190,7 @@ func TestASpreadThatCanNotBe(t *testing.T) {
 	expect.Equal(t, "sources", map[string][]int{"cluster-a": {0}}, w.sources())
 }
 
-// TestTwoMoveASourceAtOnce: one of them does.
+// TestTwoMoveASourceAtOnce: only one of them succeeds.
 func TestTwoMoveASourceAtOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t, spreadable())

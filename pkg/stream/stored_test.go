@@ -16,8 +16,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestAWaitEndsWhenItsMessagesAreStored: not before the checkpoint of this stream has
-// passed them, and then soon, whatever comes behind.
+// TestAWaitEndsWhenItsMessagesAreStored: soon after the checkpoint of this stream has passed them,
+// whatever follows.
 func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -55,7 +55,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	}
 	identity, err := positions.StreamID(t.Context(), 0)
 	fatal.If(t, err)
-	// The lane state names no message, so that the lane is compared by its end alone.
+	// The lane state names no message, so that only the lane's end is compared.
 	for _, behind := range []func(){func() {}, func() { move(identity, 2) }, func() { move("FLOW_0@1", 3) }} {
 		behind()
 		if err := soon(places); !errors.Is(err, context.DeadlineExceeded) {
@@ -64,7 +64,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	answers := make(chan error, 100)
-	for range cap(answers) { // they look together
+	for range cap(answers) { // they share look-ups
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
@@ -82,13 +82,13 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	for range cap(answers) {
 		expect.NoError(t, <-answers)
 	}
-	if err := soon(append(places, later...)); !errors.Is(err, context.DeadlineExceeded) { // what others sent is not waited for
+	if err := soon(append(places, later...)); !errors.Is(err, context.DeadlineExceeded) { // messages of others are not waited for
 		t.Errorf("of the one behind it: %v", err)
 	}
 }
 
-// TestNoWaitEndsByACheckpointOfAnotherTime: a lane is set back to a backup, and its
-// checkpoint is not. What is published then has a number that the checkpoint has passed.
+// TestNoWaitEndsByACheckpointOfAnotherTime: a lane is set back to a backup, its checkpoint is not.
+// A later publish gets a sequence that the checkpoint has passed.
 func TestNoWaitEndsByACheckpointOfAnotherTime(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -116,7 +116,7 @@ func TestNoWaitEndsByACheckpointOfAnotherTime(t *testing.T) {
 	if err := wait(fresh); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("once other messages have taken the numbers: %v", err)
 	}
-	w.reset(12) // what is not stored up to there is given up
+	w.reset(12) // unstored messages up to there are given up
 	if err := wait(fresh); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("message %d, which a reset has passed over: %v", fresh[0].Seq, err)
 	}

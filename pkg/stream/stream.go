@@ -50,7 +50,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Stream is the lanes, dead letters, and buckets of one installation, the base of this package.
+// Stream is the lanes, dead letters, and buckets of one deployment, the base of this package.
 type Stream struct {
 	js   broker.Broker
 	cfg  Config
@@ -67,8 +67,8 @@ type Stream struct {
 	refresh turn                   // one look-up at a time
 	room    *deadRoom              // shared by all Streams of this process
 	waits   waits                  // for callers that wait until records are stored
-	behind  sync.Map               // since when a lane ends before what was read from it
-	trouble atomic.Pointer[string] // why a server of Config.Monitors cannot write, in its words
+	behind  sync.Map               // when a lane was first seen to end before a message read from it
+	trouble atomic.Pointer[string] // a server's reason, on Config.Monitors, why it cannot write
 	settle  time.Duration          // settleTime
 	silence time.Duration          // readSilence
 

@@ -17,10 +17,9 @@ import (
 	"sluice/pkg/stream"
 )
 
-// quiet discards logs.
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// world is one installation on a real server.
+// world is one deployment on a real server.
 type world struct {
 	*stream.Stream
 	t      testing.TB
@@ -35,7 +34,7 @@ func open(t testing.TB, cfg stream.Config) *world {
 	return openOn(t, natstest.Start(t), cfg)
 }
 
-// openOn opens a Stream of its own on a server, as another process would.
+// openOn opens another Stream on a server, as another process would.
 func openOn(t testing.TB, server *natstest.Server, cfg stream.Config) *world {
 	t.Helper()
 	w := openAt(t, server.URL, cfg)
@@ -71,7 +70,6 @@ func openBy(t testing.TB, connection dial.Config, cfg stream.Config) *world {
 	return w
 }
 
-// run runs f until the test ends.
 func (w *world) run(f func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -105,11 +103,10 @@ func submission(id string, sizes ...int) *flow.Submission {
 	return sub
 }
 
-// chunksOf are the chunks of a submission that is cut already.
+// chunksOf are the chunks of a submission.
 func chunksOf(sub *flow.Submission) flow.Chunks { return sub.Records.(flow.Chunks) }
 
-// entries reads everything a lane has now, without the time at which the stream
-// took it.
+// entries reads all entries of a lane, without the stream's timestamps.
 func (w *world) entries(lane int) []flow.Entry {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -141,7 +138,7 @@ func (w *world) entries(lane int) []flow.Entry {
 	return list
 }
 
-// all is what the lane has of requests, or changes and move markers, in order.
+// all are a lane's requests, or its changes and move markers, in order.
 func (w *world) all(lane int) (list []flow.Message) {
 	w.t.Helper()
 	for _, e := range w.entries(lane) {
@@ -150,7 +147,7 @@ func (w *world) all(lane int) (list []flow.Message) {
 	return list
 }
 
-// once is all without what is repeated: what an ingester would make of it.
+// once is all without duplicates, as an ingester would store it.
 func (w *world) once(lane int) (list []flow.Message) {
 	w.t.Helper()
 	seen := map[string]bool{}
@@ -163,7 +160,6 @@ func (w *world) once(lane int) (list []flow.Message) {
 	return list
 }
 
-// chunkOf names a chunk of a request.
 func chunkOf(m flow.Message) string {
 	if m.From == 0 {
 		return m.ID
@@ -171,7 +167,6 @@ func chunkOf(m flow.Message) string {
 	return fmt.Sprintf("%s.%d", m.ID, m.From)
 }
 
-// ids are the ids of messages, in order.
 func ids(list []flow.Message) []string {
 	var out []string
 	for _, m := range list {
