@@ -10,7 +10,6 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// elementEvent is one event of an element, with further members.
 func elementEvent(intent, key, elementType, more string) string {
 	return `{"key":` + key + `,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":"` + intent + `"` + more +
 		`,"value":{"bpmnProcessId":"p","version":1,"processInstanceKey":"7","elementId":"e","bpmnElementType":"` + elementType + `"}}`
@@ -34,21 +33,21 @@ func taskEvent(intent, key, assignee, more string) string {
 		`,"value":{"bpmnProcessId":"p","processInstanceKey":7,"elementId":"e","elementInstanceKey":8,"assignee":"` + assignee + `"}}`
 }
 
-// recordOf is a record of a kind that only a view reads.
+// recordOf is a record of a value type that only a view reads.
 func recordOf(valueType, intent string, key int, second int, value string) string {
 	return fmt.Sprintf(`{"id":"%s-%s-%d-%d","key":%[3]d,"recordType":"EVENT","valueType":"%[1]s","intent":"%[2]s","timestamp":%[5]d,"value":{%[6]s}}`,
 		valueType, intent, key, second, 1763700000000+int64(second)*1000, value)
 }
 
-// definitionOf is a version of the process p whose names are these.
+// definitionOf is a version of process p with these names.
 func definitionOf(version int, process, element string) string {
 	xml := `<bpmn:definitions name="all"><bpmn:message id="m" name=""/><bpmn:process isExecutable="true" name="` + process + `" id="p"><bpmn:userTask id="e"
 		name="` + element + `"><zeebe:header key="k" name="no element"/></bpmn:userTask></bpmn:process></bpmn:definitions>`
 	return recordOf("PROCESS", "CREATED", version, version, fmt.Sprintf(`"bpmnProcessId":"p","version":%d,"processDefinitionKey":%[1]d,"resource":"%s"`, version, base64.StdEncoding.EncodeToString([]byte(xml))))
 }
 
-// TestAggregatesOfOddRecords gives the folds what engines and clients send beside
-// the ordinary, in both orders and twice.
+// TestAggregatesOfOddRecords gives the aggregate tables the rarer records of engines and clients,
+// in both orders and twice.
 func TestAggregatesOfOddRecords(t *testing.T) {
 	t.Parallel()
 	const at = `,"timestamp":1763700000000`
@@ -332,7 +331,7 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 			"8	TERMINATED	5000\n9	TERMINATED	6000",
 		},
 	}
-	// Each case is a source of its own, and no two of its records are in one block.
+	// Each case is a source, and no two of its records share a block.
 	db := open(t)
 	first := uint64(1) // message
 	for _, once := range []struct {
@@ -362,7 +361,7 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 	neverIn1970(t, func(sql string) string { return query(t, db, sql) })
 }
 
-// neverIn1970 looks at every time in every fold, and in every view of one.
+// neverIn1970 checks every time in every aggregate table and its view.
 func neverIn1970(t *testing.T, query func(string) string) {
 	t.Helper()
 	columns := query(`SELECT table || ' ' || name FROM system.columns WHERE database = '{db}' AND type LIKE '%DateTime%'

@@ -17,14 +17,14 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// unmerged leaves the parts of records as inserts make them, until the test ends.
+// unmerged stops merges of records until the test ends.
 func unmerged(t *testing.T, db *warehouse.DB) {
 	t.Helper()
 	query(t, db, "SYSTEM STOP MERGES {db}.records")
 	t.Cleanup(func() { query(t, db, "SYSTEM START MERGES {db}.records") })
 }
 
-// sent is a record on its way.
+// sent is a record in flight.
 type sent struct {
 	source   string
 	position int64
@@ -47,10 +47,10 @@ func shuffled(all []sent) []sent {
 	return all
 }
 
-// again sends a third of the records once more.
+// again resends a third of the records.
 func again(all []sent) []sent { return append(slices.Clone(all), all[len(all)/3:2*len(all)/3]...) }
 
-// late sends every seventh record at the very end.
+// late moves every seventh record to the end.
 func late(all []sent) []sent {
 	var first, last []sent
 	for i, r := range all {
@@ -63,8 +63,8 @@ func late(all []sent) []sent {
 	return append(first, last...)
 }
 
-// store inserts records in blocks, each with a message of every source, as
-// messages from first on. It returns the one that would be next.
+// store inserts records in blocks, each with a message of every source, numbered from first. It
+// returns the next number.
 func store(t *testing.T, db *warehouse.DB, first uint64, all []sent, block int) uint64 {
 	t.Helper()
 	for records := range slices.Chunk(all, block) {
@@ -72,7 +72,7 @@ func store(t *testing.T, db *warehouse.DB, first uint64, all []sent, block int) 
 		for _, r := range records {
 			bodies[r.source] = append(bodies[r.source], r.json)
 			if then := time.UnixMilli(r.at); then.Sub(at) > 24*time.Hour {
-				at = then // no record comes before it was written
+				at = then // no record arrives before it was written
 			}
 		}
 		c, next := new(record.Columns), first
@@ -88,7 +88,7 @@ func store(t *testing.T, db *warehouse.DB, first uint64, all []sent, block int) 
 	return first
 }
 
-// caller is the key of the instance that called one, empty of one that none did.
+// caller is the key of the calling instance, empty without one.
 func caller(i *simulator.Instance) string {
 	if i.ParentInstance < 0 {
 		return ""
@@ -114,7 +114,7 @@ func between(from, to int64) string {
 	return number(to - from)
 }
 
-// escaped is a text as ClickHouse prints it between tabs.
+// escaped is a text in ClickHouse's TabSeparated format.
 func escaped(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\t", `\t`, `'`, `\'`).Replace(s)
 }

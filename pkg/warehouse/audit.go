@@ -259,8 +259,7 @@ type cell struct {
 // Right reports whether the counters are right.
 func (r *Recount) Right() bool { return len(r.cells) == 0 }
 
-// cellsOfDay selects the counters of a day that differ from its records, of which duplicates
-// count once.
+// cellsOfDay selects the counters of a day that differ from its records; duplicates count once.
 const cellsOfDay = `
 SELECT source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day,
     sum(r) AS records, sum(c) AS counted

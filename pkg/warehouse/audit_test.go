@@ -15,8 +15,8 @@ import (
 	"sluice/pkg/warehouse/native"
 )
 
-// TestADigestIsTheSameHereAndThere inserts records of many shapes and compares
-// what ClickHouse computes from its rows with what is computed from the block.
+// TestADigestIsTheSameHereAndThere inserts records of many shapes and compares ClickHouse's digest
+// of its rows with the block's.
 func TestADigestIsTheSameHereAndThere(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -53,7 +53,7 @@ func TestADigestIsTheSameHereAndThere(t *testing.T) {
 	}
 }
 
-// TestADeepDigestSeesEveryColumn changes another column of each row.
+// TestADeepDigestSeesEveryColumn changes a different column of each row.
 func TestADeepDigestSeesEveryColumn(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -75,7 +75,7 @@ func TestADeepDigestSeesEveryColumn(t *testing.T) {
 			t.Errorf("the digest does not see %s", columns[r.Idx])
 		}
 	}
-	if want := len(new(record.Columns).All()) - 1; len(columns) != want || read < want-2 { // but lane; incarnation and message of a row are asked for
+	if want := len(new(record.Columns).All()) - 1; len(columns) != want || read < want-2 { // but lane; the query filters by incarnation and message
 		t.Errorf("changed %d columns, want %d, and read %d of them: is one of records not in the digest?", len(columns), want, read)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// fullBlock is 50 000 records as the ingester inserts them.
+// fullBlock is 50 000 records in the columns that the ingester inserts.
 func fullBlock(b *testing.B) *record.Columns {
 	c := new(record.Columns)
 	for i, body := range benchtest.Batches(b, 100, 500) {
@@ -27,8 +27,8 @@ func fullBlock(b *testing.B) *record.Columns {
 	return c
 }
 
-// BenchmarkEncode is the part of an insert that is done here, without the
-// network: columns become a native block, in the two ways ch-go has for it.
+// BenchmarkEncode is the client's part of an insert, without the network: columns become a native
+// block, in the two ways of ch-go.
 func BenchmarkEncode(b *testing.B) {
 	columns := fullBlock(b)
 	for _, method := range []string{"none", "lz4"} {
@@ -38,7 +38,7 @@ func BenchmarkEncode(b *testing.B) {
 			if method == "lz4" {
 				encode = compressingEncoder(b, columns, &size)
 			}
-			for range 2 { // its buffers have grown
+			for range 2 { // its buffers are grown
 				encode()
 			}
 			b.SetBytes(size)
@@ -48,7 +48,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// plainEncoder lets the connection take columns from where they are.
+// plainEncoder lets the connection read columns in place.
 func plainEncoder(b *testing.B, c *record.Columns, size *int64) func() {
 	w := proto.NewWriter(io.Discard, new(proto.Buffer))
 	return func() {
@@ -61,7 +61,7 @@ func plainEncoder(b *testing.B, c *record.Columns, size *int64) func() {
 	}
 }
 
-// compressingEncoder brings all columns together first.
+// compressingEncoder copies all columns together first.
 func compressingEncoder(b *testing.B, c *record.Columns, size *int64) func() {
 	w, buf := compress.NewWriter(0, compress.LZ4), new(proto.Buffer)
 	return func() {
@@ -81,9 +81,8 @@ func blockOf(c *record.Columns) (proto.Block, proto.Input) {
 	return proto.Block{Rows: c.Rows(), Columns: len(input)}, input
 }
 
-// BenchmarkInsert stores blocks of 50 000 records in the real engine, views
-// included, with each way to compress them on the wire. Its processor time is
-// that of this side.
+// BenchmarkInsert stores blocks of 50 000 records in the real engine, with views and each
+// compression of the wire. CPU time is the client's.
 func BenchmarkInsert(b *testing.B) {
 	columns := fullBlock(b)
 	for _, method := range []string{"none", "lz4", "zstd"} {

@@ -13,8 +13,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// TestBusinessKeysOfAVariable: records that are stored after the variable was named give keys, also by a program that does not
-// name it; a rebuild takes those of all.
+// TestBusinessKeysOfAVariable: records stored after the variable was named give keys, even from a
+// program without the setting; a rebuild includes all records.
 func TestBusinessKeysOfAVariable(t *testing.T) {
 	t.Parallel()
 	name, url := clickhousetest.FreshDatabase(t)
@@ -31,7 +31,7 @@ func TestBusinessKeysOfAVariable(t *testing.T) {
 		m.instance(0, 0, instance, -1)
 		m.event(int64(seq), "VARIABLE", intent, key, `"name":"order","value":%q,"scopeKey":%d,"processInstanceKey":%d,"bpmnProcessId":"p"`, value, scope, instance)
 		seq++
-		for i := range m.records { // positions of their own
+		for i := range m.records { // distinct positions
 			m.records[i] = strings.Replace(m.records[i], `"position":`, `"position":1`+strings.Repeat("0", int(seq)), 1)
 		}
 		fatal.If(t, db.Insert(t.Context(), block(t, 0, seq, m.records...)))

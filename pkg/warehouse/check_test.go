@@ -15,8 +15,8 @@ func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
 	tests := []struct {
 		name string
 		harm []string
-		says []string // empty: all is well
-		fix  []string // so that the next case finds the schema as it is
+		says []string // empty: no problem
+		fix  []string // restores the schema for the next case
 	}{
 		{name: "the schema as it is"},
 		{"a window was turned off", []string{"ALTER TABLE {db}.records MODIFY SETTING non_replicated_deduplication_window = 0"},
@@ -51,7 +51,7 @@ func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
 			"CREATE MATERIALIZED VIEW {db}.good_mv TO {db}.good AS SELECT count() AS n FROM {db}.records",
 		}, nil, []string{"DROP VIEW {db}.good_mv SYNC"}},
 		{name: "a target is gone", harm: []string{"DROP TABLE {db}.incidents SYNC"}, says: []string{"table {db}.incidents does not exist"}},
-		{name: "the table is gone", harm: []string{"DROP TABLE {db}.records SYNC"}, says: []string{"table {db}.records does not exist"}}, // which hides all behind it
+		{name: "the table is gone", harm: []string{"DROP TABLE {db}.records SYNC"}, says: []string{"table {db}.records does not exist"}}, // which hides all later problems
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

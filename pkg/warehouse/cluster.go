@@ -99,8 +99,7 @@ func (db *DB) layout(ctx context.Context) (all []replica, err error) {
 // modulus is the number of shards in the sharding key of a Distributed table.
 var modulus = regexp.MustCompile(`% (\d+)(?:, |\))`)
 
-// shards is among how many shards the rows are divided: as many as there were when
-// the tables were made.
+// shards is the number of shards that rows are divided among, as of the creation of the tables.
 func (db *DB) shards(ctx context.Context) (int, error) {
 	all, err := db.layout(ctx)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// TestWhatInsertsSend: Check asks a server for the very same list.
+// TestWhatInsertsSend: Check requires the same list from a server.
 func TestWhatInsertsSend(t *testing.T) {
 	single := []string{
 		"async_insert", "deduplicate_blocks_in_dependent_materialized_views", "insert_deduplicate", "insert_deduplication_token",

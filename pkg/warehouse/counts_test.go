@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// life is a block of a later life of its lane.
+// life is a block of a later incarnation of its lane.
 func life(t testing.TB, incarnation uint64, lane int, seq uint64, records ...string) record.Block {
 	b := block(t, lane, seq, records...)
 	for i := range b.Columns.Incarnation {
@@ -48,7 +48,6 @@ func TestTheLastMessageOfALaneIsFound(t *testing.T) {
 	}
 }
 
-// visible is how many rows of a block are there.
 func visible(t testing.TB, db *warehouse.DB, b record.Block) uint64 {
 	t.Helper()
 	n, parts, err := db.Visible(t.Context(), b, time.Time{})
@@ -82,7 +81,6 @@ func TestOnlyTheRowsOfTheBlockAreVisible(t *testing.T) {
 	}
 }
 
-// at is a record of a point in time.
 func at(position int, ts time.Time) string {
 	return fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d,"valueType":"JOB"}`, position, ts.UnixMilli())
 }
@@ -101,8 +99,7 @@ func TestRowsOfAnotherMonthAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestRecoveryReadsTheDaysOfItsBlockOnly: what was stored on other days does
-// not make the question after a crash longer.
+// TestRecoveryReadsTheDaysOfItsBlockOnly: rows of other days do not slow the query after a crash.
 func TestRecoveryReadsTheDaysOfItsBlockOnly(t *testing.T) {
 	db := open(t)
 	const days, perDay = 6, 10_000
@@ -130,7 +127,7 @@ func TestRecoveryReadsTheDaysOfItsBlockOnly(t *testing.T) {
 	}
 }
 
-// rowsRead is how many rows the engine has read for questions so far.
+// rowsRead is the total of rows that queries have read in the engine.
 func rowsRead(t testing.TB, db *warehouse.DB) (n int) {
 	t.Helper()
 	_, err := fmt.Sscan(query(t, db, "SELECT sum(value) FROM system.events WHERE event = 'SelectedRows'"), &n)
@@ -139,7 +136,7 @@ func rowsRead(t testing.TB, db *warehouse.DB) (n int) {
 }
 
 func TestPartsAreCountedRatherTooMany(t *testing.T) {
-	db := openNew(t) // parts of rows that were removed count
+	db := openNew(t) // parts of removed rows count
 	partsSince := func(then time.Time) (uint64, error) {
 		_, parts, err := db.Visible(t.Context(), record.Block{}, then)
 		return parts, err
@@ -169,7 +166,7 @@ func TestPartsAreCountedRatherTooMany(t *testing.T) {
 	}
 }
 
-// TestRefold: the views have not heard of a block that the table has.
+// TestRefold: the views miss a block that the table has.
 func TestRefold(t *testing.T) {
 	db := open(t)
 	first, second := life(t, 7, 0, 1, jobs(1, 10)...), life(t, 7, 0, 2, jobs(101, 10)...)
@@ -187,7 +184,7 @@ func TestRefold(t *testing.T) {
 	fatal.If(t, db.Refold(t.Context(), second))
 	expect.Equal(t, "telling again changed the folds", want, all())
 
-	// As if the views had heard of the first block only.
+	// As if the views had received the first block only.
 	for _, table := range tables {
 		query(t, db, "TRUNCATE TABLE {db}."+table)
 	}

@@ -87,8 +87,8 @@ func TestClassesOfTheRealEngine(t *testing.T) {
 		harm  []string
 		class flow.Class
 		code  int
-		fix   []string // after which the same insert goes through
-		want  string   // rows and counts then
+		fix   []string // makes the same insert succeed
+		want  string   // rows and counts afterwards
 	}{
 		{"the table is gone", []string{"RENAME TABLE {db}.records TO {db}.away"}, flow.ClassHalt, 60,
 			[]string{"RENAME TABLE {db}.away TO {db}.records"}, "20\t20"},

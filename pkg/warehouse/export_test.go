@@ -17,8 +17,8 @@ func (db *DB) MigrateTo(ctx context.Context, files fs.FS) error {
 	return db.migrate(ctx, s)
 }
 
-// RunStatements runs as many statements of the only migration of files as one has run that
-// was killed after them, and reports whether there are more.
+// RunStatements runs the first n statements of the only migration of files, as if killed after
+// them. It reports whether more follow.
 func (db *DB) RunStatements(ctx context.Context, files fs.FS, n int) (more bool, err error) {
 	s, err := schemaOf(files)
 	if err != nil {
@@ -45,8 +45,7 @@ func schemaOf(files fs.FS) (*schema.Schema, error) {
 	return schema.Load(files, checks)
 }
 
-// Statements renders the schema for a server of a version, or a cluster, that knows these
-// settings.
+// Statements renders the schema for a server version or a cluster with these settings.
 func Statements(database, cluster string, single bool, major, minor int, settings ...string) ([]string, error) {
 	s, err := loadSchema()
 	if err != nil {
@@ -71,8 +70,8 @@ var (
 	Months       = months
 )
 
-// InsertSettings are the names of the settings that inserts send, to a cluster as
-// if it had so many replicas of each shard.
+// InsertSettings are the names of the settings that inserts send to a cluster with this many
+// replicas of each shard.
 func (db *DB) InsertSettings(ctx context.Context, replicas int64) (names []string, err error) {
 	db.servers.replicas.Store(replicas)
 	all, err := db.insertSettings(ctx, "records", "", db.cfg.InsertTimeout)
@@ -82,6 +81,6 @@ func (db *DB) InsertSettings(ctx context.Context, replicas int64) (names []strin
 	return names, err
 }
 
-// InSteps makes steps of so many trees until the test ends, and lets a program work where
-// another one was a moment ago.
+// InSteps makes steps of this many trees until the test ends, and lets a program continue right
+// after another one's step.
 func InSteps(trees int) { treesAtOnce, anotherWorks = trees, 0 }

@@ -18,8 +18,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// TestNothingIsLeftOfAForgottenInstance removes an instance with those that it
-// called, and looks for its keys in every table; all others stay as they are.
+// TestNothingIsLeftOfAForgottenInstance removes an instance with those that it called, and
+// searches every table for its keys; all others stay unchanged.
 func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -53,7 +53,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	s := subjects[0]
 	until, err := db.LastOf(t.Context(), s)
 	fatal.When(t, err != nil || until < called.CompletedAt, "the last record is of %d, %v", until, err)
-	until += 1000 // records of no instance that name it
+	until += 1000 // records outside the instance that name it
 	others := func() string {
 		return query(t, db, fmt.Sprintf("SELECT source, count(), sum(cityHash64(*)) FROM {db}.v_element_instances WHERE NOT (source = 'cluster-a' AND process_instance_key IN ('%s')) GROUP BY source ORDER BY source", strings.Join(s.Keys, "', '")))
 	}
@@ -77,7 +77,7 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	}
 	for _, table := range strings.Fields(query(t, db, "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree' AND name NOT IN ('sources', 'schema', 'counts_1m', 'changes', 'process_definitions', 'forgotten', 'receipts', 'history')")) {
 		for _, k := range s.Keys {
-			// A sequence may be the same number, and is no name.
+			// A sequence may equal the key without naming it.
 			n := query(t, db, fmt.Sprintf(`SELECT countIf(source = 'cluster-a'), countIf(source = 'cluster-b') > 0 FROM {db}.%s
 				WHERE has(extractAll(replaceRegexpAll(toString(tuple(*)), '"sequence\\\\*":[0-9]+', ''), '[0-9]+'), '%s')`, table, k))
 			expect.Not(t, !strings.HasPrefix(n, "0\t"), "%s rows of %s name %s", n, table, k)
@@ -97,8 +97,8 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	}
 }
 
-// TestRuleAndTableAgree: the rows of no instance that go with an instance are those of
-// which record.Forgets says so, wherever a record names it.
+// TestRuleAndTableAgree: of records outside any instance, exactly those that record.Forgets
+// selects are removed, wherever a record names the instance.
 func TestRuleAndTableAgree(t *testing.T) {
 	t.Parallel()
 	db := open(t)

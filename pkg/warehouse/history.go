@@ -15,19 +15,18 @@ import (
 	"sluice/pkg/warehouse/schema"
 )
 
-// History is how long ended call trees stay in the aggregate tables. A tree is an instance
-// and all that it called; it has ended when all of it has.
+// History is the retention of ended call trees in the aggregate tables. A tree is an instance and
+// all instances called below it; it has ended when all of them have.
 type History struct {
-	Days    int       // behind the UTC day on which the last of it happened; 0 for ever
-	Line    time.Time // trees that ended before it leave, or have left
-	Done    time.Time // trees that ended before it have left
-	changed time.Time // when the line was last set, by the clock of the program that did
+	Days    int       // after the UTC day of its last record; 0: for ever
+	Line    time.Time // trees that ended before it are removed or being removed
+	Done    time.Time // trees that ended before it are removed
+	changed time.Time // when the line was last set, by that program's clock
 }
 
-// instances is how Retention calls the aggregate tables.
+// instances is the name of the aggregate tables in Retention.
 const instances = "instances"
 
-// History reads it.
 func (db *DB) History(ctx context.Context) (h History, err error) {
 	return h, db.each(ctx, "read how long history is kept", fmt.Sprintf("SELECT name, argMax(value, changed), max(changed) FROM %s.history GROUP BY name", db.name), nil,
 		func(rows driver.Rows) error {
@@ -55,25 +54,25 @@ func (db *DB) setHistory(ctx context.Context, name string, value int64) error {
 	return nil
 }
 
-// historyParts bounds what is rewritten: each time trees leave, the parts that held them are
-// written again, which happens so many times while a tree is kept.
+// historyParts bounds write amplification: each removal rewrites the parts with removed trees,
+// at most this many times per retention.
 const historyParts = 64
 
 var (
-	treesAtOnce  = 10_000          // in one step, with all that they called
-	anotherWorks = 5 * time.Minute // since the line was set: a step takes less
+	treesAtOnce  = 10_000          // per step, called instances not counted
+	anotherWorks = 5 * time.Minute // since the line was set; a step takes less
 )
 
-// due is the new line, when it is time to move it: in steps of whole days, so that trees
-// leave at most a sixty-fourth of the time late.
+// due returns the new line and whether to move it. It moves by whole days: trees are removed late
+// by a day, or a sixty-fourth of the retention.
 func (h History) due(clock time.Time) (time.Time, bool) {
 	line := clock.UTC().Truncate(24*time.Hour).AddDate(0, 0, -h.Days)
 	return line, h.Days > 0 && line.Sub(h.Done) >= max(time.Duration(h.Days)*24*time.Hour/historyParts, 24*time.Hour)
 }
 
-// ExpireHistory moves the line, removes the trees that ended before it in steps, and says
-// how many instances left; none when it is not time, or another program does it. Records
-// flow meanwhile, and it may be interrupted: what has not left is found again.
+// ExpireHistory moves the line, removes the trees that ended before it in steps, and returns the
+// number of removed instances. It does nothing if no step is due or another program runs it. It
+// may be interrupted and run while records are inserted: a later call finds the remaining trees.
 func (db *DB) ExpireHistory(ctx context.Context) (left uint64, err error) {
 	h, err := db.History(ctx)
 	if err != nil || h.Days == 0 {
@@ -87,7 +86,7 @@ func (db *DB) ExpireHistory(ctx context.Context) (left uint64, err error) {
 	if !is || line.Equal(h.Line) && time.Since(h.changed) < anotherWorks {
 		return 0, nil
 	}
-	// The line comes first: what arrives of a tree that leaves is never shown as running.
+	// The line comes first: a late record of a removed tree is never shown as running.
 	if err := db.setHistory(ctx, "line", line.UnixMilli()); err != nil {
 		return 0, err
 	}
@@ -105,10 +104,10 @@ func (db *DB) ExpireHistory(ctx context.Context) (left uint64, err error) {
 			}
 			left += uint64(n)
 			db.metrics.expired.Add(float64(n))
-			if err := db.setHistory(ctx, "line", line.UnixMilli()); err != nil { // this program works on
+			if err := db.setHistory(ctx, "line", line.UnixMilli()); err != nil { // shows that this program is working
 				return left, err
 			}
-			select { // half of the time is for others
+			select { // leaves half of the time to other queries
 			case <-ctx.Done():
 				return left, ctx.Err()
 			case <-time.After(time.Since(begun)):
@@ -123,25 +122,25 @@ func (db *DB) ExpireHistory(ctx context.Context) (left uint64, err error) {
 	return left, db.setHistory(ctx, "done", line.UnixMilli())
 }
 
-// sweep goes through the instances of a source in the order of their rows.
+// sweep iterates over the instances of a source in primary key order.
 type sweep struct {
 	*DB
 	source string
 	line   time.Time
-	begun  int64  // of the last instance that was looked at
+	begun  int64  // of the last instance read
 	key    string // likewise
 }
 
-// ended is a condition for rows, merged, of instances that have ended before the line.
+// ended is a condition for merged rows of instances that ended before the line.
 func (s *sweep) ended() string {
 	return fmt.Sprintf("state >= 3 AND last_seen < fromUnixTimestamp64Milli(%d, 'UTC')", s.line.UnixMilli())
 }
 
-// of is a condition for the rows of instances. The primary key leads near them.
+// of is a condition for the rows of instances. It prunes by the primary key.
 func (s *sweep) of(keys []string) string {
 	first, last := int64(math.MaxInt64), int64(0)
 	for _, key := range keys {
-		n, _ := strconv.ParseInt(key, 10, 64) // as Begun says
+		n, _ := strconv.ParseInt(key, 10, 64) // as in Begun
 		first, last = min(first, n&(1<<51-1)), max(last, n&(1<<51-1))
 	}
 	return fmt.Sprintf("source = %s AND %s BETWEEN %d AND %d AND process_instance_key IN (%s)", quote(s.source), schema.Server{}.Begun(), first, last, quotes(keys))
@@ -153,7 +152,6 @@ type kin struct {
 	ended       bool
 }
 
-// kin finds instances, merged.
 func (s *sweep) kin(ctx context.Context, where string) (all []kin, err error) {
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_query_size": 256 << 20}))
 	return all, s.each(ctx, "look for ended instances", fmt.Sprintf(
@@ -166,8 +164,8 @@ func (s *sweep) kin(ctx context.Context, where string) (all []kin, err error) {
 		})
 }
 
-// step removes the trees of the next instances that have ended, and says whether there may
-// be more. A tree is looked at by its root, or by an instance whose caller is not there.
+// step removes the trees of the next ended instances, and reports whether there may be more. A
+// tree is visited at its root, or at an instance whose caller has no rows.
 func (s *sweep) step(ctx context.Context) (left int, more bool, err error) {
 	page, err := s.kin(ctx, fmt.Sprintf("source = %s AND (%[2]s, process_instance_key) > (%[3]d, %[4]s) AND %[5]s ORDER BY %[2]s, process_instance_key LIMIT %[6]d",
 		quote(s.source), schema.Server{}.Begun(), s.begun, quote(s.key), s.ended(), treesAtOnce))
@@ -177,7 +175,7 @@ func (s *sweep) step(ctx context.Context) (left int, more bool, err error) {
 	s.key = page[len(page)-1].key
 	s.begun, _ = strconv.ParseInt(s.key, 10, 64)
 	s.begun &= 1<<51 - 1
-	there := map[string]bool{} // callers
+	there := map[string]bool{} // callers with rows
 	for _, k := range page {
 		there[k.caller] = k.caller == ""
 	}
@@ -207,11 +205,11 @@ func (s *sweep) step(ctx context.Context) (left int, more bool, err error) {
 	return len(root), true, s.remove(ctx, slices.Sorted(maps.Keys(root)))
 }
 
-// descend adds to the roots what they called, and says which of the trees have not ended.
+// descend adds the called instances to the roots, and returns the trees that have not ended.
 func (s *sweep) descend(ctx context.Context, root map[string]string) (kept map[string]bool, err error) {
 	kept = map[string]bool{}
 	for level := slices.Collect(maps.Keys(root)); len(level) > 0; {
-		var called []string // by rows that are not merged: some may not name their caller
+		var called []string // from unmerged rows, some of which may lack the caller
 		asking := clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_query_size": 256 << 20}))
 		if err := s.each(asking, "look for called instances", fmt.Sprintf("SELECT DISTINCT process_instance_key FROM %s.process_instances WHERE source = %s AND toString(parent_process_instance_key) IN (%s)",
 			s.name, quote(s.source), quotes(level)), nil, func(rows driver.Rows) error {
@@ -238,8 +236,8 @@ func (s *sweep) descend(ctx context.Context, root map[string]string) (kept map[s
 	return kept, nil
 }
 
-// remove masks the rows of instances in every aggregate table. Their own come last: as long
-// as one is there, its tree is found again.
+// remove masks the rows of instances in every aggregate table, process_instances last: while it
+// has a row, the next sweep finds the tree.
 func (s *sweep) remove(ctx context.Context, keys []string) error {
 	tables, err := s.historyTables(ctx)
 	d := s.plain()
@@ -262,7 +260,7 @@ func (db *DB) historyTables(ctx context.Context) (tables []string, err error) {
 		WHERE c.database = ? AND t.engine LIKE '%AggregatingMergeTree' AND c.name = 'process_instance_key'`, []any{db.name}, &tables)
 }
 
-// dropMasked writes the parts again that hold masked rows, in the background.
+// dropMasked rewrites the parts with masked rows, in the background.
 func (db *DB) dropMasked(ctx context.Context) error {
 	tables, err := db.historyTables(ctx)
 	d := db.plain()
@@ -277,8 +275,8 @@ func (db *DB) dropMasked(ctx context.Context) error {
 	return nil
 }
 
-// KeepHistory removes ended trees when it is time, until ctx ends. ready is closed when the
-// schema is there.
+// KeepHistory calls ExpireHistory periodically once ready is closed, when the schema exists, until
+// ctx ends.
 func (db *DB) KeepHistory(ctx context.Context, ready <-chan struct{}) error {
 	select {
 	case <-ctx.Done():
@@ -303,5 +301,5 @@ func (db *DB) KeepHistory(ctx context.Context, ready <-chan struct{}) error {
 	}
 }
 
-// historyEvery is how often it is looked whether trees are due.
+// historyEvery is the interval of ExpireHistory.
 const historyEvery = 10 * time.Second

@@ -21,7 +21,7 @@ func happened(position int, at time.Time, intent string, key, caller int64) sent
 		"value":{"bpmnProcessId":"order","bpmnElementType":"PROCESS","elementId":"order","processInstanceKey":%d,"parentProcessInstanceKey":%d,"flowScopeKey":-1}}`, position, at.UnixMilli(), key, intent, key, caller)}
 }
 
-// lives are records of instances: their starts and, where they have one, their ends.
+// lives are records of instances: their starts and, if any, ends.
 type lives struct {
 	all []sent
 	old time.Time
@@ -35,9 +35,8 @@ func (l *lives) add(key, caller int64, started, ended time.Time) {
 	}
 }
 
-// TestEndedTreesLeaveWhole: of two years of three engines a year leaves, in small steps
-// that are interrupted again and again: from every table the rows of trees that have ended
-// before the line, and not a row of another one.
+// TestEndedTreesLeaveWhole: a year of two years of three engines is removed in small, interrupted
+// steps. From every table the rows of trees that ended before the line are removed, and no others.
 func TestEndedTreesLeaveWhole(t *testing.T) {
 	db := open(t)
 	warehouse.InSteps(7)
@@ -52,17 +51,17 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 	}
 	old, recent, never := now.AddDate(0, 0, -500), now.AddDate(0, 0, -10), time.Time{}
 	l := &lives{old: old}
-	l.add(100, -1, old, old.Add(time.Hour)) // a tree of three levels: leaves
+	l.add(100, -1, old, old.Add(time.Hour)) // a tree of three levels: removed
 	l.add(101, 100, old, old.Add(time.Hour))
 	l.add(102, 101, old, old.Add(time.Hour))
 	l.add(200, -1, old, old.Add(time.Hour)) // below it one is still active: stays
 	l.add(201, 200, old, old.Add(time.Hour))
 	l.add(202, 201, old, never)
-	l.add(300, -1, old, recent) // ended later than the line: stays
+	l.add(300, -1, old, recent) // ended after the line: stays
 	l.add(301, 300, old, old.Add(time.Hour))
-	l.add(400, -1, old, never)               // runs, and nothing has happened for long: stays
-	l.add(501, 500, old, old.Add(time.Hour)) // its caller was never seen: leaves
-	l.add(600, -1, never, old)               // its start was never seen: leaves
+	l.add(400, -1, old, never)               // active, though long without a record: stays
+	l.add(501, 500, old, old.Add(time.Hour)) // its caller has no records: removed
+	l.add(600, -1, never, old)               // its start has no record: removed
 	all = append(all, l.all...)
 	store(t, db, 1, all, 5000)
 
@@ -76,7 +75,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		trees[f[0]] = &instance{caller: f[1], ended: f[2] == "1"}
 	}
-	for changed := true; changed; { // an active instance keeps its callers, and these all that they called
+	for changed := true; changed; { // an active instance keeps its callers, and these keep all they called
 		changed = false
 		for _, i := range trees {
 			caller := trees[i.caller]
@@ -107,7 +106,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 	rest := state("NOT " + of)
 
 	fatal.If(t, db.Retain(t.Context(), warehouse.Retention{Table: "instances", Days: 365}))
-	for limit := 50 * time.Millisecond; ; limit *= 2 { // interrupted wherever it is
+	for limit := 50 * time.Millisecond; ; limit *= 2 { // interrupted at any point
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := db.ExpireHistory(ctx)
 		cancel()
@@ -126,7 +125,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 		t.Errorf("the line is %s, and %s is done, want %s", h.Line, h.Done, want)
 	}
 
-	// A late record of what has left, and one of an active instance.
+	// A late record of a removed instance, and one of an active instance.
 	late := []sent{happened(9001, old, "ELEMENT_MIGRATED", 100, -1), happened(9002, old, "ELEMENT_MIGRATED", 400, -1)}
 	store(t, db, 1000, late, 10)
 	if got := query(t, db, "SELECT process_instance_key, started_at IS NULL, state FROM {db}.v_process_instances WHERE source = 'cluster-c' AND process_instance_key IN ('100', '400') ORDER BY 1"); got != "100\t1\tEXPIRED\n400\t0\tACTIVE" {
@@ -135,7 +134,7 @@ func TestEndedTreesLeaveWhole(t *testing.T) {
 	expect.Equal(t, "late records are kept", "2", query(t, db, "SELECT count() FROM {db}.records WHERE position IN (9001, 9002) AND source = 'cluster-c'"))
 }
 
-// TestHistoryIsKeptForEver unless it is said otherwise, and a time that is too short is refused.
+// TestHistoryIsKeptForEver by default, and a time that is too short is refused.
 func TestHistoryIsKeptForEver(t *testing.T) {
 	t.Parallel()
 	db := open(t)

@@ -13,8 +13,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// TestPartitionsThatNoEngineHasLeaveNoRowEach: flow.sources never forgets a row, so a
-// client may not make one with every record.
+// TestPartitionsThatNoEngineHasLeaveNoRowEach: flow.sources never deletes a row, so a client must
+// not add one with every record.
 func TestPartitionsThatNoEngineHasLeaveNoRowEach(t *testing.T) {
 	db := open(t)
 	var records []string
@@ -25,8 +25,7 @@ func TestPartitionsThatNoEngineHasLeaveNoRowEach(t *testing.T) {
 	expect.Equal(t, "flow.sources: got want", "0,1000\n8191,1", query(t, db, "SELECT partition_id, sum(rows) FROM {db}.sources GROUP BY partition_id ORDER BY partition_id FORMAT CSV"))
 }
 
-// TestAPlaceIsFound: of a dead letter that is replayed, and of a message that is read
-// again.
+// TestAPlaceIsFound: of a replayed dead letter, and of a message that is read again.
 func TestAPlaceIsFound(t *testing.T) {
 	db := open(t)
 	place := func(seq uint64, id string, records ...string) record.Block {
@@ -57,9 +56,8 @@ func TestAPlaceIsFound(t *testing.T) {
 	}
 }
 
-// TestEveryMonthOfARequestIsCountedAsAPart: a request of 24 months, the most that the api
-// takes, ages the tokens of all lanes by 24 parts, and an ingester that asks how old a
-// claim is counts them all.
+// TestEveryMonthOfARequestIsCountedAsAPart: a request of 24 months, the api's maximum, ages all
+// tokens by 24 parts. An ingester counts them all to determine the age of a claim.
 func TestEveryMonthOfARequestIsCountedAsAPart(t *testing.T) {
 	db := openNew(t)
 	const months = 24
@@ -75,12 +73,12 @@ func TestEveryMonthOfARequestIsCountedAsAPart(t *testing.T) {
 	if _, parts, err = db.Visible(t.Context(), record.Block{Columns: new(record.Columns)}, before.Add(-time.Hour)); err != nil || parts < months {
 		t.Errorf("%d parts since, %v, want at least %d", parts, err, months)
 	}
-	insert(t, db, last) // its token is remembered
+	insert(t, db, last) // its token is in the deduplication window
 	expect.Equal(t, "rows", fmt.Sprint(months), query(t, db, "SELECT count() FROM {db}.records"))
 }
 
-// TestAMergeRemovesTrueRepeatsOnly: rows that differ in anything that tells records apart
-// stay, and those that are equal in all of it become one.
+// TestAMergeRemovesTrueRepeatsOnly: rows that differ in an identifying column stay; rows equal in
+// all of them become one.
 func TestAMergeRemovesTrueRepeatsOnly(t *testing.T) {
 	db := open(t)
 	position := func(more string) string {
@@ -97,13 +95,13 @@ func TestAMergeRemovesTrueRepeatsOnly(t *testing.T) {
 		position(`,"recordType":"COMMAND"`),
 		position(`,"valueType":"TIMER"`),
 		position(`,"intent":"created"`),
-		position(`,"timestamp":4102444800000`), // by its place from here on
+		position(`,"timestamp":4102444800000`), // from here on by its position
 		position(`,"partitionId":8192`),
-		position(`,"partitionId":8192,"id":"a"`), // by its content from here on
+		position(`,"partitionId":8192,"id":"a"`), // from here on by its content
 		position(`,"partitionId":8192,"id":"b"`),
 		position(`,"partitionId":8192,"id":"a","sequence":3`),
 	}
-	var repeats []string // other bytes of the same records
+	var repeats []string // the same records in other bytes
 	for i, raw := range distinct {
 		switch {
 		case i < 10:

@@ -57,9 +57,8 @@ func TestPiecesOfABlockAreItsRows(t *testing.T) {
 	}
 }
 
-// TestOneTokenStoresOneOfTwoInserts: the whole of a piece, and its first part under
-// the same token: whichever comes first is stored, in the table and in every view.
-// Cutting a piece rests on it.
+// TestOneTokenStoresOneOfTwoInserts: a whole piece and its first part have the same token. The
+// first to arrive is stored, in the table and in every view. Cutting a piece relies on this.
 func TestOneTokenStoresOneOfTwoInserts(t *testing.T) {
 	for name, partFirst := range map[string]bool{"the part comes first": true, "the whole comes first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -99,8 +98,8 @@ func TestChangesAreKeptOncePerToken(t *testing.T) {
 	expect.Equal(t, "flow.changes", want, got)
 }
 
-// TestPartsAreCountedAsTheEngineMakesThem inserts records of several months, in
-// any order, and compares the metric with the parts there are.
+// TestPartsAreCountedAsTheEngineMakesThem inserts records of several months in any order, and
+// compares the metric with the parts in the table.
 func TestPartsAreCountedAsTheEngineMakesThem(t *testing.T) {
 	db := open(t)
 	unmerged(t, db)
@@ -117,9 +116,8 @@ func TestPartsAreCountedAsTheEngineMakesThem(t *testing.T) {
 	}
 }
 
-// TestATableForgetsItsTokens is what docs/runbooks/lanes.md tells operators of a
-// server of their own to do when a token has no rows: the table forgets it,
-// the targets of its views do not.
+// TestATableForgetsItsTokens is the remedy in docs/runbooks/lanes.md for a token without rows. It
+// resets the deduplication window of the table, not of its views' targets.
 func TestATableForgetsItsTokens(t *testing.T) {
 	db := open(t)
 	b := block(t, 0, 1, jobs(1, 5)...)

@@ -16,7 +16,6 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// of is a block of records of a source.
 func of(t testing.TB, source string, seq uint64, records ...string) record.Block {
 	t.Helper()
 	c := new(record.Columns)
@@ -25,7 +24,7 @@ func of(t testing.TB, source string, seq uint64, records ...string) record.Block
 	return record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprint("FLOW_0@7:", seq), StoredAt: storedAt}
 }
 
-// known asks for all rows of a block, and returns what is found as text.
+// known looks up all rows of a block, and returns the result as text.
 func known(t testing.TB, db *warehouse.DB, b record.Block) (all []string) {
 	t.Helper()
 	rows := make([]int, b.Columns.Rows())
@@ -72,8 +71,7 @@ func TestKnownFindsWhatIsStored(t *testing.T) {
 	}
 }
 
-// TestKnownOfAWholeBlock: a block of a hundred thousand records that were all
-// sent before, jumbled, over two days.
+// TestKnownOfAWholeBlock: a hundred thousand records over two days are all resent, shuffled.
 func TestKnownOfAWholeBlock(t *testing.T) {
 	db := open(t)
 	const n = 100_000

@@ -13,8 +13,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// TestLintFindsNothingInAnEngineAtWork looks at the simulated engines, whose
-// records are shuffled, late and repeated, and right.
+// TestLintFindsNothingInAnEngineAtWork checks the simulated engines, whose valid records are
+// shuffled, late and repeated.
 func TestLintFindsNothingInAnEngineAtWork(t *testing.T) {
 	w := simulated(t)
 	found, err := w.db.Lint(t.Context())
@@ -24,7 +24,7 @@ func TestLintFindsNothingInAnEngineAtWork(t *testing.T) {
 	}
 }
 
-// TestLintFindsWhatIsWrong also asks the view, which has to say the same.
+// TestLintFindsWhatIsWrong also requires the same of the view.
 func TestLintFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	db := wrong(t)
@@ -55,8 +55,8 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// wrong is a database with an engine of its own for each thing that can be
-// wrong, named as the check that finds it, beside the few that follow from it.
+// wrong is a database with an engine for each fault, named after the check that finds it, and the
+// few that result from it.
 func wrong(t *testing.T) *warehouse.DB {
 	t.Helper()
 	const at, later = 1763700000000, 1763700009000

@@ -22,7 +22,7 @@ import (
 //	earlier version      run the migrations after it
 //	later version        nothing: migrations keep what the previous binary needs
 //
-// and the variable that has the business key of instances, where one was named.
+// and the variable with the business key of instances, if one was named.
 const (
 	formatRow   = "format"
 	versionRow  = "version"
@@ -99,8 +99,8 @@ func (db *DB) migrate(ctx context.Context, s *schema.Schema) error {
 	return db.nameBusinessKey(ctx, d, s, is)
 }
 
-// nameBusinessKey makes process_instances take business keys from the variable of Config. Records that are stored already
-// keep the keys that they gave; a rebuild applies it to them.
+// nameBusinessKey makes process_instances take business keys from the variable of Config. Stored
+// records keep their keys; a rebuild applies the variable to them.
 func (db *DB) nameBusinessKey(ctx context.Context, d schema.Server, s *schema.Schema, is applied) error {
 	if d.BusinessKey == "" || d.BusinessKey == is.objects[businessRow] {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"sluice/pkg/warehouse/schema"
 )
 
-// created is what each table and view of a database is made by, but its comment.
+// created is the statement of each table and view of a database, without its comment.
 const created = "SELECT name, engine, create_table_query FROM system.tables WHERE database = '{db}' AND name NOT LIKE '.inner%' ORDER BY name"
 
 func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
@@ -52,7 +52,7 @@ func TestMigrateMayRunAgainAndAtTheSameTime(t *testing.T) {
 func TestMigrateResumesAfterACrash(t *testing.T) {
 	db := open(t)
 	want := query(t, db, created)
-	// As if it had died in the middle of the file of jobs.
+	// As if it had been killed in the middle of the file of jobs.
 	for _, s := range []string{"DROP VIEW {db}.v_jobs SYNC", "DROP TABLE {db}.jobs_mv SYNC", "DROP TABLE {db}.incidents_mv SYNC", "DROP TABLE {db}.incidents SYNC", "DROP TABLE {db}.changes SYNC",
 		"ALTER TABLE {db}.schema DELETE WHERE object NOT IN ('format', 'records', 'counts_1m', 'sources', 'process_instances', 'element_instances') SETTINGS mutations_sync = 2"} {
 		query(t, db, s)
@@ -74,7 +74,7 @@ func TestMigrateMakesTheDatabase(t *testing.T) {
 	}
 }
 
-// TestDatabasesThatAreRefused: Migrate changes nothing of them.
+// TestDatabasesThatAreRefused: Migrate leaves them unchanged.
 func TestDatabasesThatAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		harm []string
@@ -112,8 +112,8 @@ func TestDatabasesThatAreRefused(t *testing.T) {
 	}
 }
 
-// later is the schema of a version after this one: incidents have a severity. It works
-// while binaries of this version insert and read.
+// later is the next version's schema: incidents have a severity. Binaries of this version can
+// insert and read meanwhile.
 func later(t *testing.T) fs.FS {
 	t.Helper()
 	files := fstest.MapFS{}
@@ -134,8 +134,8 @@ func later(t *testing.T) fs.FS {
 	return files
 }
 
-// TestTheVersionBeforeRunsOnWhatIsMigrated kills a migration after each of its statements;
-// then it is completed, and this version, which is the one before it, goes on.
+// TestTheVersionBeforeRunsOnWhatIsMigrated kills a migration after each of its statements. It is
+// then completed, and this version, the one before it, continues.
 func TestTheVersionBeforeRunsOnWhatIsMigrated(t *testing.T) {
 	files := later(t)
 	_, url := clickhousetest.FreshDatabase(t)
@@ -166,7 +166,7 @@ func TestTheVersionBeforeRunsOnWhatIsMigrated(t *testing.T) {
 		}
 		both(fmt.Sprint("killed after statement ", n))
 	}
-	for range 2 { // the second time nothing is left to do
+	for range 2 { // the second time nothing remains
 		fatal.If(t, db.MigrateTo(t.Context(), files))
 		if diff := cmp.Diff(want, of(db)); diff != "" {
 			t.Errorf("a migrated schema differs from a fresh one (-fresh +migrated):\n%s", diff)
@@ -182,7 +182,7 @@ func TestTheVersionBeforeRunsOnWhatIsMigrated(t *testing.T) {
 	both("after")
 }
 
-// TestHowTablesAreWritten: every table that a materialized view feeds, and records.
+// TestHowTablesAreWritten: records and every table fed by a materialized view.
 func TestHowTablesAreWritten(t *testing.T) {
 	db := open(t)
 	for _, table := range append(aggregates(t, db), "records") {
@@ -195,9 +195,9 @@ func TestHowTablesAreWritten(t *testing.T) {
 	}
 }
 
-// TestEveryViewDeclaresWhatItSelects: a name that the list of a view lacks drops the
-// column without a word, and one that the SELECT lacks fails when it is read. Types are
-// those of the SELECT, so that nothing is converted but what has a dictionary.
+// TestEveryViewDeclaresWhatItSelects. A name missing from a view's list silently drops the column;
+// one missing from the SELECT fails when it is read. Types are those of the SELECT, so that only
+// columns with a dictionary are converted.
 func TestEveryViewDeclaresWhatItSelects(t *testing.T) {
 	db := open(t)
 	plain := regexp.MustCompile(`SimpleAggregateFunction\(\w+, (.*)\)\n`)
@@ -236,8 +236,8 @@ var (
 	feed       = regexp.MustCompile(`(?s) TO flow\.\w+_local AS.*FROM flow\.records_local\b`)
 )
 
-// TestTheClusterSchema is about what the schema of a cluster has besides that of one
-// server, which the engine, that cannot make replicated tables, can only parse.
+// TestTheClusterSchema tests the additions for a cluster. The engine has no replicated tables, and
+// can only parse them.
 func TestTheClusterSchema(t *testing.T) {
 	for single, onCluster := range map[bool]string{false: " ON CLUSTER 'main'", true: ""} {
 		statements, err := warehouse.Statements("flow", "main", single, 26, 7, slices.Sorted(maps.Keys(schema.Writing))...)

@@ -11,10 +11,10 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// TestModelsAreInABackup: tables of the modeller with their rows and views of views come
-// back on another server; what cannot be copied is named and made empty.
+// TestModelsAreInABackup: the modeller's tables with their rows, and views of views, are restored
+// on another server. Tables that cannot be copied are listed and created empty.
 func TestModelsAreInABackup(t *testing.T) {
-	t.Parallel() // engines of its own
+	t.Parallel() // its own engines
 	from := clickhousetest.Start(t)
 	for _, sql := range []string{
 		"CREATE DATABASE flow", "CREATE DATABASE models",

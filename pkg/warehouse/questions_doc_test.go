@@ -17,11 +17,11 @@ import (
 const (
 	analyticsPage = "../../docs/analytics.md"
 	pageCommand   = "go test ./pkg/warehouse -run AnalyticsPage -update"
-	answerRows    = 5 // shown of each answer
+	answerRows    = 5 // shown of each result
 )
 
-// TestTheAnalyticsPageIsFresh holds docs/analytics.md, from its views on, and dbt's sources against the views of the
-// database and the questions; every answer on it was given in this test.
+// TestTheAnalyticsPageIsFresh compares docs/analytics.md, from its views on, and dbt's sources
+// with the database's views and the questions. Every result on the page comes from this test.
 func TestTheAnalyticsPageIsFresh(t *testing.T) {
 	w := simulated(t)
 	questions, err := warehouse.Questions()
@@ -50,8 +50,8 @@ func TestTheAnalyticsPageIsFresh(t *testing.T) {
 	}
 }
 
-// pageOfObjects lists every column of every view and table, as the database itself explains
-// it, in the order of the files of the schema.
+// pageOfObjects lists every column of every view and table with the database's own comment, in the
+// order of the schema's files.
 func pageOfObjects(t *testing.T, db *warehouse.DB) string {
 	t.Helper()
 	var views, tables strings.Builder
@@ -101,8 +101,7 @@ var (
 	dictionary = regexp.MustCompile(`^LowCardinality\((.*)\)( .*)?$`)
 )
 
-// plainType is a type without what only ClickHouse needs to know about it, and the function
-// by which two values become one.
+// plainType is a type without its ClickHouse wrappers, and the function that merges two values.
 func plainType(kind string) string {
 	kind = aggregated.ReplaceAllString(kind, "$2 ($1)")
 	return dictionary.ReplaceAllString(kind, "$1$2")
@@ -134,9 +133,8 @@ func pageOfQuestions(t *testing.T, w *world, questions []warehouse.Question) str
 	return b.String()
 }
 
-// measured says what each question took in docs/performance/analytics.json, at
-// the largest number of records that was loaded through the pipeline. A question
-// that is newer than that file says nothing.
+// measured is the time of each question in docs/performance/analytics.json, at the largest number
+// of records loaded through the pipeline. Newer questions are missing.
 func measured(t *testing.T) map[string]string {
 	t.Helper()
 	type cost struct {
@@ -174,7 +172,7 @@ func measured(t *testing.T) map[string]string {
 	return says
 }
 
-// pageOfChecks shows each check with what it finds in engines that are wrong.
+// pageOfChecks shows each check with its findings in faulty engines.
 func pageOfChecks(t *testing.T, checks []warehouse.Question) string {
 	t.Helper()
 	found, err := wrong(t).Lint(t.Context())
@@ -188,7 +186,7 @@ func pageOfChecks(t *testing.T, checks []warehouse.Question) string {
 	return b.String()
 }
 
-// answerTable is the answer to a question with its examples.
+// answerTable is the result of a question with its examples.
 func answerTable(t *testing.T, w *world, q warehouse.Question) string {
 	t.Helper()
 	rows := strings.Split(w.ask(t, q, nil, "TabSeparatedWithNames"), "\n")

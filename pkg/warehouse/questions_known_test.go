@@ -12,7 +12,7 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// asking are the parameters of a question, read.
+// asking are the parsed parameters of a question.
 type asking struct {
 	source, process, tenant, first, second, instance, name, value, zone, tree string
 	from, to, now, quiet, against                                             int64
@@ -24,15 +24,14 @@ func (a asking) of(process, tenant string) bool {
 	return (a.process == "" || process == a.process) && (a.tenant == "" || tenant == a.tenant)
 }
 
-// began says whether an instance is asked about that belongs to the process and
-// was started in the time.
+// began reports whether an instance belongs to the process and was started in the range.
 func (a asking) began(i *simulator.Instance) bool {
 	return a.of(i.Process.BpmnProcessID, i.Tenant) && a.when(i.StartedAt)
 }
 
 func (a asking) when(ms int64) bool { return ms > 0 && ms >= a.from && ms < a.to }
 
-// found pairs something with the engine that it happened in.
+// found pairs a thing with its engine.
 type found[T any] struct {
 	source string
 	it     T
@@ -66,7 +65,7 @@ func (w *world) incidents(which func(*simulator.Incident) bool) []found[*simulat
 	return gather(w, func(t *simulator.Truth) []*simulator.Incident { return t.Incidents }, which)
 }
 
-// above are the instances that called an instance, the nearest first.
+// above are the callers of an instance, the nearest first.
 func above(t *simulator.Truth, i *simulator.Instance) (all []*simulator.Instance) {
 	for i.ParentInstance > 0 {
 		i = t.Instances[slices.IndexFunc(t.Instances, func(other *simulator.Instance) bool { return other.Key == i.ParentInstance })]
@@ -75,7 +74,7 @@ func above(t *simulator.Truth, i *simulator.Instance) (all []*simulator.Instance
 	return all
 }
 
-// incidentsBelow are the open incidents of all that each instance has called.
+// incidentsBelow counts the open incidents of all that each instance has called.
 func incidentsBelow(t *simulator.Truth) map[*simulator.Instance]int {
 	below := map[*simulator.Instance]int{}
 	for _, i := range t.Instances {
@@ -86,7 +85,7 @@ func incidentsBelow(t *simulator.Truth) map[*simulator.Instance]int {
 	return below
 }
 
-// lines makes one line of each group: its key, then what is told of it.
+// lines makes one line of each group: its key, then its values.
 func lines[T any](all []T, key func(T) string, tell func([]T) []any) []string {
 	groups := map[string][]T{}
 	for _, it := range all {
@@ -99,7 +98,7 @@ func lines[T any](all []T, key func(T) string, tell func([]T) []any) []string {
 	return out
 }
 
-// tabbed is how ClickHouse prints values, a tab before each.
+// tabbed prints values as ClickHouse does, a tab before each.
 func tabbed(values ...any) string {
 	var b strings.Builder
 	for _, v := range values {
@@ -142,12 +141,12 @@ func collect[T any](all []T, value func(T) (int64, bool)) []int64 {
 	return values
 }
 
-// share is a part of a whole to four places.
+// share is a ratio to four places.
 func share(part, whole int) float64 { return rounded(float64(part) / float64(whole)) }
 
 func rounded(x float64) float64 { return math.RoundToEven(x*1e4) / 1e4 }
 
-// quantile is the exact one of sorted values, as pandas and numpy have it.
+// quantile is the exact quantile of sorted values, as in pandas and numpy.
 func quantile(sorted []int64, level float64) any {
 	if len(sorted) == 0 {
 		return null
@@ -155,7 +154,7 @@ func quantile(sorted []int64, level float64) any {
 	return interpolated(sorted, level)
 }
 
-// interpolated adds in the order in which ClickHouse does, so that the last digit is its.
+// interpolated adds in ClickHouse's order, so that the last digit is equal.
 func interpolated(sorted []int64, level float64) float64 {
 	at := level*float64(len(sorted)-1) + 1
 	i := int(at)
@@ -203,7 +202,7 @@ func elementState(e *simulator.Element) string {
 	return "ACTIVATING"
 }
 
-// ownTime is how long an instance took, without the time in which one that it called was there.
+// ownTime is the duration of an instance without the durations of its called instances.
 func (w *world) ownTime(tree string) func(found[*simulator.Instance]) (int64, bool) {
 	called := map[*simulator.Instance][]*simulator.Instance{}
 	for source, truth := range w.truths {
@@ -235,7 +234,7 @@ func instanceTook(o found[*simulator.Instance]) (int64, bool) {
 	return lasted(o.it.StartedAt, o.it.CompletedAt)
 }
 
-// elementTook is how long an element was there, or has been until now.
+// elementTook is the duration of an element, until now if it is active.
 func elementTook(e *simulator.Element, now int64) (int64, bool) {
 	begun := cmp.Or(e.ActivatedAt, e.EnteredAt)
 	return lasted(begun, cmp.Or(e.CompletedAt, e.TerminatedAt, max(now, begun)))

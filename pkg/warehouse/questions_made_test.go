@@ -14,8 +14,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// handmade writes records of one engine, one position after the other, at times in ms after
-// 2025-11-21 04:00:00.
+// handmade writes records of one engine at consecutive positions; times are ms after 2025-11-21
+// 04:00:00.
 type handmade struct {
 	records []string
 }
@@ -26,7 +26,7 @@ func (m *handmade) event(at int64, valueType, intent string, key int64, value st
 		position, 1763697600000+at, key, valueType, intent, fmt.Sprintf(value, args...)))
 }
 
-// element writes steps of an element of the process p, version 1.
+// element writes records of an element of process p, version 1.
 func (m *handmade) element(at, instance, parent, key int64, id, kind string, scope int64, intents ...string) {
 	for _, intent := range intents {
 		m.event(at, "PROCESS_INSTANCE", intent, key, `"bpmnProcessId":"p","version":1,"processDefinitionKey":3,"processInstanceKey":%d,"parentProcessInstanceKey":%d,"parentElementInstanceKey":-1,"elementId":"%s","bpmnElementType":"%s","flowScopeKey":%d`,
@@ -34,7 +34,7 @@ func (m *handmade) element(at, instance, parent, key int64, id, kind string, sco
 	}
 }
 
-// instance writes the beginning of an instance, and its end if it has one.
+// instance writes the start of an instance, and its end if any.
 func (m *handmade) instance(begun, ended, key, parent int64) {
 	m.element(begun, key, parent, key, "p", "PROCESS", -1, "ELEMENT_ACTIVATING", "ELEMENT_ACTIVATED")
 	if ended > 0 {
@@ -44,8 +44,8 @@ func (m *handmade) instance(begun, ended, key, parent int64) {
 
 const second, hour = int64(1000), int64(3_600_000)
 
-// parallel is an instance whose branches A, A2 and B, B2 join, all of it in one
-// millisecond, in the order in which an engine works: one step of each branch in turn.
+// parallel is an instance whose branches A, A2 and B, B2 join, all in one millisecond. The
+// engine's order is one step of each branch in turn.
 func parallel() []string {
 	m := &handmade{}
 	flows := [][3]string{{"f0", "start", "fork"}, {"f1", "fork", "A"}, {"f2", "fork", "B"}, {"f3", "A", "A2"}, {"f4", "B", "B2"}, {"f5", "A2", "join"}, {"f6", "B2", "join"}, {"f7", "join", "end"}}
@@ -90,14 +90,14 @@ func parallel() []string {
 	return m.records
 }
 
-// TestQuestionsOfMadeRecords asks about records whose truth is plain.
+// TestQuestionsOfMadeRecords uses records with an obvious truth.
 func TestQuestionsOfMadeRecords(t *testing.T) {
 	t.Parallel()
 	durations := &handmade{}
 	durations.instance(0, 2*second, 7, -1)
 	durations.instance(0, 60*second, 8, -1)
 
-	calls := &handmade{} // 7 calls 8, which calls 9, where a person works and an incident is open; 10 calls 11, which is done
+	calls := &handmade{} // 7 calls 8, which calls 9, with a user task and an open incident; 10 calls 11, which is completed
 	calls.instance(0, 9*second, 7, -1)
 	calls.instance(0, 9*second, 8, 7)
 	calls.instance(0, 9*second, 9, 8)
@@ -121,7 +121,7 @@ func TestQuestionsOfMadeRecords(t *testing.T) {
 	heat.element(0, 7, -1, 22, "for hours", "SERVICE_TASK", 7, "ELEMENT_ACTIVATING", "ELEMENT_ACTIVATED")
 
 	tasks := &handmade{}
-	for i, at := range []int64{0, 4 * second} { // one is assigned at its creation
+	for i, at := range []int64{0, 4 * second} { // one is assigned on creation
 		tasks.event(0, "USER_TASK", "CREATED", int64(20+i), `"processInstanceKey":7,"bpmnProcessId":"p","assignee":"%s"`, []string{"zoe", ""}[i])
 		if at > 0 {
 			tasks.event(at, "USER_TASK", "ASSIGNED", int64(20+i), `"processInstanceKey":7,"bpmnProcessId":"p","assignee":"zoe"`)
@@ -138,7 +138,7 @@ func TestQuestionsOfMadeRecords(t *testing.T) {
 	}
 	loop.element(0, 7, -1, 50, "B", "MULTI_INSTANCE_BODY", 7, "ELEMENT_ACTIVATING", "ELEMENT_ACTIVATED")
 
-	people := &handmade{} // zoe, then ann twice; 8 is done by one alone, and by nobody who is named
+	people := &handmade{} // zoe, then ann twice; 8 is completed by one alone, without a name
 	for i, who := range []string{"zoe", "ann", "ann", "bob", ""} {
 		instance := map[bool]int{true: 8}[i > 2]
 		people.event(0, "USER_TASK", "CREATED", int64(20+i), `"processInstanceKey":%d,"bpmnProcessId":"p","assignee":"%s"`, max(7, instance), who)

@@ -16,8 +16,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// TestQuestionsAreAnsweredTruly asks every question with its examples, and with
-// other processes, tenants and times, and compares the answers with the truth.
+// TestQuestionsAreAnsweredTruly runs every question with its examples and with other processes,
+// tenants and times, and compares the results with the truth.
 func TestQuestionsAreAnsweredTruly(t *testing.T) {
 	w := simulated(t)
 	questions, err := warehouse.Questions()
@@ -41,7 +41,7 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 				t.Parallel()
 				want := truth(w, read(t, q, params))
 				got := w.unnamed(t, strings.Split(w.ask(t, q, params, "TabSeparatedWithNames"), "\n"))
-				if q.Name != "timeline" && q.Name != "instance_tree" { // whose order is the answer
+				if q.Name != "timeline" && q.Name != "instance_tree" { // their order is part of the result
 					slices.Sort(want)
 					slices.Sort(got)
 				}
@@ -62,8 +62,8 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 	}
 }
 
-// unnamed leaves the names of processes and elements out of an answer, after it has compared them with those in the BPMN that the
-// engine has deployed.
+// unnamed removes the names of processes and elements from a result, after comparing them with the
+// deployed BPMN.
 func (w *world) unnamed(t *testing.T, answer []string) (rows []string) {
 	t.Helper()
 	columns := strings.Split(answer[0], "\t")
@@ -85,7 +85,7 @@ func (w *world) unnamed(t *testing.T, answer []string) (rows []string) {
 	return rows
 }
 
-// read reads the parameters of a question as a person would.
+// read parses the parameters of a question independently.
 func read(t *testing.T, q warehouse.Question, params map[string]string) asking {
 	t.Helper()
 	all := map[string]string{}

@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// truths answer the questions from what really happened, in any order.
+// truths compute the questions' results from the simulation's events, in any order.
 func truths() map[string]func(*world, asking) []string {
 	return map[string]func(*world, asking) []string{
 		"durations": func(w *world, a asking) []string {
@@ -267,7 +267,7 @@ func outliers(w *world, a asking) []string {
 func funnel(w *world, a asking) []string {
 	type way struct {
 		source string
-		first  int64 // MaxInt64 when it was not reached
+		first  int64 // MaxInt64 if never reached
 		second []int64
 	}
 	ways := map[*simulator.Instance]*way{}
@@ -336,7 +336,7 @@ func directlyFollows(w *world, a asking) []string {
 	}
 	var all []step
 	for _, o := range w.elements(func(e *simulator.Element) bool { return a.began(e.Instance) }) {
-		for _, before := range o.it.Follows { // a migration renames nothing that has ended, and nothing before it has begun
+		for _, before := range o.it.Follows { // a migration renames nothing ended or not yet begun
 			all = append(all, step{o.source, o.it.Instance.Process.BpmnProcessID, before.ID, o.it.FirstID, o.it.Instance.Key, o.it.EnteredAt - max(before.CompletedAt, before.TerminatedAt)})
 		}
 	}
@@ -358,7 +358,7 @@ func errorText(w *world, a asking) []string {
 	return out
 }
 
-// hourOf is when the hour of a moment began, as the clocks of the zone say it: those of Kolkata are half an hour off.
+// hourOf is the local start of the hour of a moment: Kolkata's is half an hour off.
 func hourOf(ms int64, zone *time.Location) int64 {
 	_, offset := time.UnixMilli(ms).In(zone).Zone()
 	off := int64(offset) % 3600 * 1000
@@ -396,7 +396,7 @@ func throughput(w *world, a asking) []string {
 	return out
 }
 
-// period is instances, completed, canceled, p50, p95 and the share of those with incidents, of the instances that began in the time.
+// period is started, completed and canceled instances of the range, p50, p95, share with incidents.
 func (a asking) period(all []found[*simulator.Instance]) []any {
 	all = slices.DeleteFunc(slices.Clone(all), func(o found[*simulator.Instance]) bool { return !a.began(o.it) })
 	in := func(state string) int {
@@ -409,7 +409,7 @@ func (a asking) period(all []found[*simulator.Instance]) []any {
 	return []any{len(all), in("COMPLETED"), in("CANCELED"), quantile(ms, 0.5), quantile(ms, 0.95), incidents}
 }
 
-// workInProgress looks at the end of every hour by itself.
+// workInProgress computes the end of every hour separately.
 func workInProgress(w *world, a asking) []string {
 	zone, err := time.LoadLocation(a.zone)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// truthsOfWaits answer the questions about variables, user tasks, timers,
-// messages, decisions and definitions.
+// truthsOfWaits are truths of variables, user tasks, timers, messages, decisions and definitions.
 func truthsOfWaits() map[string]func(*world, asking) []string {
 	return map[string]func(*world, asking) []string{
 		"variable_filter": func(w *world, a asking) []string {
@@ -43,7 +42,7 @@ func truthsOfWaits() map[string]func(*world, asking) []string {
 	}
 }
 
-// variables are those of instances themselves that have the name.
+// variables are those of the instances' own scope with this name.
 func (w *world) variables(a asking) []found[*simulator.Variable] {
 	return gather(w, func(t *simulator.Truth) []*simulator.Variable { return t.Variables }, func(v *simulator.Variable) bool {
 		return v.Name == a.name && v.Scope == v.Instance.Key

@@ -19,20 +19,19 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// world is what all questions are asked about: a database, and what really
-// happened in the two engines whose records are in it.
+// world is the subject of all questions: a database, and the true events of the two engines whose
+// records it has.
 type world struct {
 	db     *warehouse.DB
 	truths map[string]*simulator.Truth
 	names  map[string]map[[2]string]string // of processes and elements in their BPMN, by source, process, and element
-	events []event                         // each once, of both engines, in order of time
-	sent   []sent                          // all records, as the engines wrote them
+	events []event                         // distinct, of both engines, in order of time
+	sent   []sent                          // all records, in the order of the engines
 
 	mu      sync.Mutex
-	answers map[string]string // given so far: nothing changes any more
+	answers map[string]string // results so far: the database no longer changes
 }
 
-// event is a record of type EVENT as an engine wrote it.
 type event struct {
 	Source    string
 	Partition int64  `json:"partitionId"`
@@ -46,7 +45,7 @@ type event struct {
 		Process   string `json:"bpmnProcessId"`
 		Instance  int64  `json:"processInstanceKey"`
 		Element   string `json:"elementId"`
-		Target    string `json:"targetElementId"` // of timers and process events, in the place of elementId
+		Target    string `json:"targetElementId"` // of timers and process events, instead of elementId
 		Kind      string `json:"bpmnElementType"`
 		JobType   string `json:"type"`
 		Worker    string `json:"worker"`
@@ -62,9 +61,8 @@ var shared struct {
 	world *world
 }
 
-// simulated loads the world once for all tests of the package: shuffled, late,
-// and a third of it twice. The engines are looked at while they work, one of
-// them at the change of a month.
+// simulated loads the world once for all tests of the package: shuffled, late, and a third of it
+// twice. The snapshot is of engines at work, one of them at the change of a month.
 func simulated(t *testing.T) *world {
 	t.Helper()
 	shared.Lock()
@@ -111,8 +109,8 @@ func simulated(t *testing.T) *world {
 	return w
 }
 
-// ask answers a question with TabSeparated lines, the first one the names of
-// the columns; examples that params does not name are taken.
+// ask returns a result as TabSeparated lines, the first one the column names. Parameters missing
+// from params take the examples.
 func (w *world) ask(t *testing.T, q warehouse.Question, params map[string]string, format string) string {
 	t.Helper()
 	values := url.Values{"default_format": {format}}

@@ -12,8 +12,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// TestCountersAreMendedByDifferences breaks the counters of a day, and mends
-// them as a recount does, crashes among it.
+// TestCountersAreMendedByDifferences corrupts the counters of a day, and corrects them as a
+// recount does, with crashes.
 func TestCountersAreMendedByDifferences(t *testing.T) {
 	db := open(t)
 	fatal.If(t, db.Insert(t.Context(), block(t, 0, 1, jobs(1, 50)...)))
@@ -41,9 +41,9 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 		t.Helper()
 		query(t, db, strings.NewReplacer("%delta%", delta, "%n%", n).Replace(wrong))
 	}
-	tamper("0", "5")  // counted too often
-	tamper("7", "3")  // counted, and not there
-	tamper("0", "-1") // and not counted
+	tamper("0", "5")  // counted twice
+	tamper("7", "3")  // counted, and not stored
+	tamper("0", "-1") // stored, and not counted
 	r := recount()
 	if r.Surplus != 7 || r.Missing != 0 {
 		t.Errorf("%d too many and %d missing, want 7 and none", r.Surplus, r.Missing)
@@ -53,7 +53,7 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 	fix(r, 0) // the outcome is unknown
 	expect.Equal(t, "counters are after they were fixed twice", want, counts())
 
-	// Wrong again in the very same way.
+	// Corrupt in the same way again.
 	tamper("0", "4")
 	tamper("7", "3")
 	if again := recount(); again.Surplus != 7 {
@@ -74,8 +74,8 @@ func TestCountersAreMendedByDifferences(t *testing.T) {
 	expect.Equal(t, "counters", want, counts())
 }
 
-// TestWhatMayHaveExpiredIsNotCountedAgain: records that are gone would be taken out of the
-// counters, and those that are about to go would be lost from them.
+// TestWhatMayHaveExpiredIsNotCountedAgain: a recount would subtract expired records from the
+// counters, and miss those about to expire.
 func TestWhatMayHaveExpiredIsNotCountedAgain(t *testing.T) {
 	db := open(t)
 	line := time.Now().UTC().AddDate(0, 0, -300)

@@ -24,8 +24,8 @@ func (r Retention) Due(clock time.Time) string {
 }
 
 // expiring are the tables whose rows have a stored time, with the start of that day in UTC, whatever the
-// server's zone. Rows of aggregate tables are made of records stored at different times: removing some would
-// leave partial objects, such as an instance that never ended. Of these, whole trees leave (History).
+// server's zone. Rows of aggregate tables combine records of different days: expiring some would leave
+// partial objects, such as instances that never ended. Of these, whole trees are removed (History).
 var expiring = []struct {
 	table, day string
 	whole      int // 1: only whole parts expire, and nothing is rewritten

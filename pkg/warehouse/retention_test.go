@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// storedOn is a block of n records of one moment that was stored at another.
+// storedOn is a block of n records with timestamp ts, stored at another time.
 func storedOn(t *testing.T, seq uint64, at, ts time.Time, n int) record.Block {
 	t.Helper()
 	var records []string
@@ -29,8 +29,8 @@ func storedOn(t *testing.T, seq uint64, at, ts time.Time, n int) record.Block {
 	return record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d-%d:0", seq, seq), StoredAt: at.UnixMilli()}
 }
 
-// TestRetentionCountsFromStoredAt shortens the retention: a day that was stored before
-// goes as a whole, and nothing else, though its records are of the same time.
+// TestRetentionCountsFromStoredAt shortens the retention: a day stored earlier expires whole, and
+// no other rows do, though their timestamps are equal.
 func TestRetentionCountsFromStoredAt(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -57,9 +57,9 @@ func TestRetentionCountsFromStoredAt(t *testing.T) {
 	expect.Equal(t, "jobs are left", "30", query(t, db, "SELECT count() FROM {db}.v_jobs"))
 }
 
-// TestAStoredDayExpiresAsAWhole: rows of the first and the last moment of a day are due
-// together, their counters with them, when as many whole days have passed as they are kept;
-// not before, whatever the api has said of when it took them in.
+// TestAStoredDayExpiresAsAWhole: rows of the first and last moment of a day, and their counters,
+// expire together. This is when the retention's number of whole days has passed, whatever time the
+// api received them.
 func TestAStoredDayExpiresAsAWhole(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -76,7 +76,7 @@ func TestAStoredDayExpiresAsAWhole(t *testing.T) {
 	if want := today.Add(time.Since(today)+time.Hour).Truncate(24*time.Hour).AddDate(0, 0, -3).Format(time.DateOnly); err != nil || due != want {
 		t.Errorf("due is what was stored up to %s, %v, want %s", due, err, want)
 	}
-	// What ClickHouse itself takes for expired: merged one by one, each part is of one block.
+	// What ClickHouse's TTL expires: merged one by one, each part is of one block.
 	query(t, db, "SYSTEM START TTL MERGES {db}.records")
 	query(t, db, "SYSTEM START TTL MERGES {db}.counts_1m")
 	for _, c := range []struct{ sql, want string }{
@@ -92,9 +92,9 @@ func TestAStoredDayExpiresAsAWhole(t *testing.T) {
 	}
 }
 
-// TestATokenGoesWithItsExpiredRows: ClickHouse forgets the token of an insert when it
-// clears the part that has expired. Until then the same insert is dropped, though none of
-// its rows is there; after that it is stored as a new one.
+// TestATokenGoesWithItsExpiredRows: ClickHouse drops an insert's token when it clears the expired
+// part. Until then the same insert is deduplicated though its rows are gone; later it is stored as
+// new.
 func TestATokenGoesWithItsExpiredRows(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -119,7 +119,7 @@ func TestATokenGoesWithItsExpiredRows(t *testing.T) {
 	}
 }
 
-// TestWhatIsDueFollowsTheShortestRetention, of those that the tables have or will have.
+// TestWhatIsDueFollowsTheShortestRetention of those the tables have or will have.
 func TestWhatIsDueFollowsTheShortestRetention(t *testing.T) {
 	t.Parallel()
 	db := open(t)

@@ -16,8 +16,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// stored reads what the message has in the table, by index, as a person would:
-// in JSON.
+// stored reads the message's rows by index, in JSON.
 func stored(t *testing.T, db *warehouse.DB, seq uint64) []map[string]any {
 	t.Helper()
 	text := query(t, db, fmt.Sprintf("SELECT *, id, source_record_position FROM {db}.records WHERE stream_seq = %d ORDER BY stream_idx FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 1", seq))
@@ -48,7 +47,7 @@ func TestWhatAQueryGivesBackIsWhatWasPosted(t *testing.T) {
 	db := open(t)
 	var samples [][]byte
 	for _, raw := range recordtest.Samples() {
-		if len(recordtest.Check(raw)) == 0 { // the others never get past the door
+		if len(recordtest.Check(raw)) == 0 { // the api rejects the others
 			samples = append(samples, raw)
 		}
 	}
@@ -72,8 +71,8 @@ func TestWhatAQueryGivesBackIsWhatWasPosted(t *testing.T) {
 	expect.Equal(t, "lane, message, rows", want, query(t, db, "SELECT lane, stream_seq, count() FROM {db}.records WHERE received_at = '2025-11-21 05:00:00' GROUP BY ALL ORDER BY ALL"))
 }
 
-// TestWideDictionaries goes through every width of the keys of a
-// LowCardinality column, and through parts of a block.
+// TestWideDictionaries covers every width of the keys of a LowCardinality column, and parts of a
+// block.
 func TestWideDictionaries(t *testing.T) {
 	db := open(t)
 	for i, n := range []int{255, 256, 300, 70_000} {
@@ -94,7 +93,7 @@ func TestWideDictionaries(t *testing.T) {
 	}
 }
 
-// TestRecordsOfNoInstanceNameOneByAColumn: a key is looked for in columns, as in extra.
+// TestRecordsOfNoInstanceNameOneByAColumn: keys are searched in columns as well as in extra.
 func TestRecordsOfNoInstanceNameOneByAColumn(t *testing.T) {
 	t.Parallel()
 	db := open(t)

@@ -17,12 +17,11 @@ import (
 	"sluice/pkg/warehouse/schema"
 )
 
-// TestShardsAnswerAsOneServerDoes stores the simulated engines in two shards and asks
-// them everything that one server is asked. The shards are two databases of one engine
-// with the schema of a cluster: an engine inside of a process puts no answers of
-// others together (docs/clusters.md), so that in the place of the tables that are
-// Distributed stand tables that read both, merging nothing between them either. What
-// goes over the wire is tried in pkg/ingest.
+// TestShardsAnswerAsOneServerDoes stores the simulated engines in two shards and runs all queries
+// of one server. The shards are two databases of one engine with a cluster's schema. An embedded
+// engine does not combine results of other servers (docs/clusters.md). Tables that read both
+// therefore replace the Distributed tables; they merge nothing between the shards either.
+// pkg/ingest tests the wire.
 func TestShardsAnswerAsOneServerDoes(t *testing.T) {
 	w := simulated(t)
 	engine := clickhousetest.Shared(t)
@@ -44,7 +43,7 @@ func TestShardsAnswerAsOneServerDoes(t *testing.T) {
 		}
 	}
 	for _, table := range strings.Fields("v_records v_process_instances v_element_instances v_jobs v_incidents v_variables v_user_tasks v_timers v_message_waits v_messages v_process_definitions v_decisions v_sources v_event_log v_lint") {
-		// Sets are in no order.
+		// Arrays of sets have no order: their lengths are compared.
 		sql := fmt.Sprintf("SELECT count(), sum(ifNull(cityHash64(tuple(*)), 0)) FROM (SELECT * APPLY(x -> if(toTypeName(x) LIKE '%%Array(%%', toString(length(toString(x))), ifNull(toString(x), 'NULL'))) FROM flow.%s)", table)
 		if want, got := one(sql), both(sql); got != want || strings.HasPrefix(want, "0\t") && table != "v_lint" {
 			t.Errorf("%s: one server has %s, two shards have %s", table, want, got)
@@ -72,9 +71,9 @@ func TestShardsAnswerAsOneServerDoes(t *testing.T) {
 
 var distributed = regexp.MustCompile(`ENGINE = Distributed\('main', 'sharded', '(\w+)', ([^\n]*) % 2\)`)
 
-// ofTwoDatabases is the schema of a cluster whose shards are the databases sharded_1
-// and sharded_2: what a shard has is made in both, and all else in sharded. Rows that
-// are inserted into sharded_in are divided by the key of the cluster.
+// ofTwoDatabases is the schema of a cluster whose shards are the databases sharded_1 and
+// sharded_2. Local tables are created in both, all others in sharded. Rows inserted into
+// sharded_in are divided by the cluster's sharding key.
 func ofTwoDatabases(t *testing.T) []string {
 	t.Helper()
 	statements, err := warehouse.Statements("sharded", "main", true, 26, 7, slices.Sorted(maps.Keys(schema.Writing))...)
@@ -101,7 +100,7 @@ func ofTwoDatabases(t *testing.T) []string {
 			all = append(all, s)
 		}
 	}
-	// Views come before what they read.
+	// In the schema, views may precede the tables they read.
 	slices.SortStableFunc(all, func(a, b string) int { return order(a) - order(b) })
 	return all
 }

@@ -353,8 +353,8 @@ var idempotent = []string{
 	"groupBitAnd", "groupBitOr", "minMap", "maxMap", "uniq", "uniqExact", "uniqCombined",
 }
 
-// isFold reports whether repeated rows change nothing in a table. That includes flow.sources, which also counts
-// rows: refold leaves out those that it has.
+// isFold reports whether a table tolerates repeated rows. That includes flow.sources, which also
+// counts rows: refold leaves out those that it has.
 func isFold(t *table) bool {
 	if t == nil || !strings.HasSuffix(t.engine, "AggregatingMergeTree") {
 		return false

@@ -23,7 +23,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// tap passes connections on to a server, and keeps what clients send.
+// tap is a proxy that keeps the bytes clients send.
 type tap struct {
 	net.Listener
 	mu   sync.Mutex
@@ -61,8 +61,8 @@ func (p *tap) Write(b []byte) (int, error) {
 	return p.sent.Write(b)
 }
 
-// has says whether clients have sent a trace context: its numbers go over the wire
-// eight bytes at a time, the last first.
+// has reports whether clients have sent a trace context: its ids are on the wire in groups of
+// eight bytes, reversed.
 func (p *tap) has(ids ...[]byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,8 +78,8 @@ func (p *tap) has(ids ...[]byte) bool {
 	return true
 }
 
-// TestClickHouseHearsOfTheTrace: what is sent within a span has its context, an insert
-// that of a span of its own; and a failure leaves no text of ClickHouse there.
+// TestClickHouseHearsOfTheTrace: queries within a span carry its context, an insert that of its
+// own span. A failure records no text of ClickHouse there.
 func TestClickHouseHearsOfTheTrace(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	u, err := url.Parse(address)

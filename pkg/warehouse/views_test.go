@@ -13,11 +13,11 @@ var (
 	plain     = regexp.MustCompile(`^(Array|Nullable)?\(?(String|Float64|U?Int\d+|Date|DateTime64\(3, 'UTC'\))\)?$`)
 	instances = regexp.MustCompile(`^(\w+_)?process_instance_key$`)
 	otherKeys = regexp.MustCompile(`^(key|\w+_key)$`)
-	texts     = regexp.MustCompile(`^(business|correlation)_key$`) // which people give
+	texts     = regexp.MustCompile(`^(business|correlation)_key$`) // set by users
 )
 
-// TestViewsShowPlainTypes: tools that know no SimpleAggregateFunction read every column, a
-// person finds what it means, and keys of instances join as they are, like all other keys.
+// TestViewsShowPlainTypes: tools without SimpleAggregateFunction can read every column, each has a
+// comment, and keys of instances join without conversion, like all other keys.
 func TestViewsShowPlainTypes(t *testing.T) {
 	t.Parallel()
 	db := open(t)

@@ -22,14 +22,14 @@ var update = flag.Bool("update", false, "rewrite docs/analytics.md and testdata"
 
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
 
-// received is when all records of these tests came in.
+// received is the arrival time of all records of these tests.
 var received = time.Date(2025, 11, 21, 5, 0, 0, 0, time.UTC)
 
-// storedAt is when they were stored, ms since 1970: within every retention.
+// storedAt is when they were stored, ms since 1970: within any retention.
 var storedAt = time.Now().Truncate(time.Hour).UnixMilli()
 
-// open opens an empty database with the schema. Making one costs as much as five
-// inserts, so one that a test has left as it was made is emptied and used again.
+// open opens an empty database with the schema. Creating one costs as much as five inserts, so a
+// database with an unchanged schema is emptied and reused.
 func open(t testing.TB) *warehouse.DB {
 	t.Helper()
 	made.Lock()
@@ -62,21 +62,20 @@ func openNew(t testing.TB) *warehouse.DB {
 	return db
 }
 
-// made are databases that no test uses now: all of one schema, and empty.
+// made are idle databases: all of one schema, and empty.
 var made struct {
 	sync.Mutex
 	free   []string
 	schema string
 }
 
-// schemaOf is what tables and views a database has, and what it says of them, whatever
-// its name.
+// schemaOf is a database's tables and views with their comments, without its name.
 func schemaOf(t testing.TB, database string) string {
 	t.Helper()
 	return clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT count(), sum(cityHash64(name, replaceAll(create_table_query, '"+database+"', ''))), (SELECT sum(cityHash64(object, value)) FROM "+database+".schema FINAL) FROM system.tables WHERE database = '"+database+"'")
 }
 
-// giveBack empties a database that is as Migrate makes it, and drops any other.
+// giveBack empties a database with the schema of Migrate, and drops any other.
 func giveBack(t testing.TB, database string) {
 	t.Helper()
 	engine := clickhousetest.Shared(t)
@@ -109,14 +108,13 @@ func openURL(t testing.TB, url string) *warehouse.DB {
 	return db
 }
 
-// query runs a statement in the shared engine, with {db} for the database, and
-// returns what it prints without the last newline.
+// query runs a statement in the shared engine, with {db} for the database, and returns its output
+// without the last newline.
 func query(t testing.TB, db *warehouse.DB, sql string) string {
 	t.Helper()
 	return strings.TrimSpace(clickhousetest.Exec(t, clickhousetest.Shared(t), strings.ReplaceAll(sql, "{db}", db.Database())))
 }
 
-// block holds records as one message of a lane.
 func block(t testing.TB, lane int, seq uint64, records ...string) record.Block {
 	t.Helper()
 	m := flow.Message{
@@ -140,8 +138,7 @@ func jobs(first, n int) []string {
 	return all
 }
 
-// totals are what a repeated insert would change: rows without FINAL, and the
-// sum of the counters.
+// totals are changed by a duplicate insert: rows without FINAL, and the sum of the counters.
 func totals(t testing.TB, db *warehouse.DB) string {
 	t.Helper()
 	return query(t, db, "SELECT (SELECT count() FROM {db}.records), (SELECT sum(records) FROM {db}.counts_1m), (SELECT count() FROM {db}.v_jobs)")
