@@ -13,9 +13,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestABusyMachineIsNotASlowClient: whose bodies have come, and are read late, is
-// waited for, however many wait for their memory. A client that says nothing is
-// cut off beside them.
+// TestABusyMachineIsNotASlowClient: a body that arrived and is read late is waited for, however
+// many bodies wait for memory. A silent client is cut off meanwhile.
 func TestABusyMachineIsNotASlowClient(t *testing.T) {
 	t.Parallel()
 	cfg := config()
@@ -32,9 +31,9 @@ func TestABusyMachineIsNotASlowClient(t *testing.T) {
 	t.Cleanup(func() { silent.Close() })
 	fmt.Fprintf(silent, "%sContent-Length: %d\r\n\r\n[%s", head, 1<<19, strings.Repeat(" ", 1<<15))
 	eventually(t, "it holds memory", func() bool { return d.held(t) > 0 })
-	time.Sleep(300 * time.Millisecond) // its bytes are read, and it is no newcomer any more
+	time.Sleep(300 * time.Millisecond) // its bytes are read, and it no longer counts as new
 
-	// A post is one write, which its kernel has whole: nothing is left to its client.
+	// A post is one write, held whole by the kernel: the client has nothing left to send.
 	statuses := make(chan int, 60)
 	for i := range cap(statuses) {
 		conn, err := net.Dial("tcp", addr)

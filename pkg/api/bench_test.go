@@ -17,7 +17,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// instant is a Stream that cuts everything and is done with it at once.
+// instant is a Stream that cuts every request and publishes it at once.
 type instant struct{}
 
 func (instant) Publish(_ context.Context, sub *flow.Submission) (flow.Receipt, error) {
@@ -25,7 +25,7 @@ func (instant) Publish(_ context.Context, sub *flow.Submission) (flow.Receipt, e
 	return flow.Receipt{}, err
 }
 
-// discard is an answer that is not read.
+// discard is a ResponseWriter that drops the response.
 type discard struct {
 	h      http.Header
 	status int
@@ -35,12 +35,11 @@ func (d *discard) Header() http.Header         { return d.h }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 
-// rewound is a body that can be read again.
 type rewound struct{ bytes.Reader }
 
 func (*rewound) Close() error { return nil }
 
-// BenchmarkPost is a request through the whole api, without network and stream.
+// BenchmarkPost is a request through the whole api, without network and NATS.
 func BenchmarkPost(b *testing.B) {
 	benchtest.Requests(b, func(b *testing.B, bodies [][]byte, records int) {
 		s, err := api.New(api.Config{}, api.Deps{Auth: allSubjects, Stream: instant{}, Dead: &letters{}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())

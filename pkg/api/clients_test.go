@@ -17,8 +17,8 @@ import (
 	"sluice/pkg/flow"
 )
 
-// raw sends bytes over a connection of its own and returns all that comes back
-// until the server closes it, and how long that took.
+// raw sends bytes over its own connection. It returns the response until the server closes it, and
+// the time taken.
 func raw(t *testing.T, addr string, write func(net.Conn)) (string, time.Duration) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -111,9 +111,8 @@ func TestAClientThatMayNotIsToldBeforeItSendsItsBody(t *testing.T) {
 	}
 }
 
-// TestAConnectionWhoseContextHasEndedIsClosed: a deadline that meets the end of a
-// body ends the context of the connection, and with it of whatever is posted on it
-// from then on.
+// TestAConnectionWhoseContextHasEndedIsClosed: a deadline that coincides with the end of a body
+// ends the connection's context, and with it that of every later post on it.
 func TestAConnectionWhoseContextHasEndedIsClosed(t *testing.T) {
 	d := newDoor(t, config())
 	ctx, end := context.WithCancel(t.Context())

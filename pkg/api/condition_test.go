@@ -79,8 +79,8 @@ func TestAConditionOnAPurgedStreamIsHeldAgainstTheState(t *testing.T) {
 	wantOK(t, d.patch(`{"name":"Grace"}`, header("If-Match", etag)))
 }
 
-// TestAnEntityTagDoesNotOutliveItsState: NATS is set back to a backup, and another
-// change gets the sequence that the tag's had.
+// TestAnEntityTagDoesNotOutliveItsState: NATS is restored, and another change gets the sequence in
+// the tag.
 func TestAnEntityTagDoesNotOutliveItsState(t *testing.T) {
 	field := fieldPath("t", "f")
 	for name, write := range map[string]func(d *door, body string, changes ...func(*http.Request)) *http.Response{
@@ -91,7 +91,7 @@ func TestAnEntityTagDoesNotOutliveItsState(t *testing.T) {
 			return d.put(field, body, changes...)
 		},
 	} {
-		for _, restored := range []uint64{1, 2} { // the incarnation that the lane has then
+		for _, restored := range []uint64{1, 2} { // the lane's incarnation then
 			t.Run(fmt.Sprint(name, " ", restored), func(t *testing.T) {
 				d := newDoor(t, config())
 				wantOK(t, write(d, `{"name":"Ada"}`))
@@ -109,8 +109,8 @@ func TestAnEntityTagDoesNotOutliveItsState(t *testing.T) {
 	}
 }
 
-// TestAConditionHoldsWhenItsChangeIsApplied: NATS is set back between the look at the
-// state and the publish, and the sequence that is expected there is another change's.
+// TestAConditionHoldsWhenItsChangeIsApplied: NATS is restored between reading the state and the
+// publish, and another change has the expected sequence.
 func TestAConditionHoldsWhenItsChangeIsApplied(t *testing.T) {
 	field := fieldPath("t", "f")
 	for name, condition := range map[string]func(etag string) func(*http.Request){
@@ -142,15 +142,14 @@ func TestAConditionHoldsWhenItsChangeIsApplied(t *testing.T) {
 		d.ledger.before = func() {
 			restore(2)
 			wantOK(t, d.put(field, `{"name":"Mary"}`))
-			d.ledger.entries = map[string]change.Entry{} // what was there goes with its tombstone
+			d.ledger.entries = map[string]change.Entry{} // the state goes, and its tombstone too
 		}
 		wantProblem(t, d.put(field, `{"name":"Lin"}`, header("If-Match", "*")), 412, "condition_failed")
 		wantProblem(t, d.get(field), 404, "no_such_field")
 	})
 }
 
-// TestAConditionalWriteIsAnsweredOnceItIsApplied: until then nobody knows whether it
-// will be.
+// TestAConditionalWriteIsAnsweredOnceItIsApplied: the outcome is unknown until then.
 func TestAConditionalWriteIsAnsweredOnceItIsApplied(t *testing.T) {
 	cfg := config()
 	cfg.StateWait = 50 * time.Millisecond
@@ -174,7 +173,7 @@ func TestAConditionalWriteIsAnsweredOnceItIsApplied(t *testing.T) {
 				return
 			}
 			d.ledger.seq += 3
-			if err := d.ledger.apply(*later, d.ledger.seq); err != nil { // right behind it
+			if err := d.ledger.apply(*later, d.ledger.seq); err != nil { // directly behind it
 				t.Error(err)
 			}
 		}()

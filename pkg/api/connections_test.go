@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// dialFrom opens a connection from an address of this machine.
+// dialFrom opens a connection from a local address.
 func dialFrom(t *testing.T, from, to string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
@@ -47,14 +47,13 @@ func wantUsed(t *testing.T, conn net.Conn) {
 	}
 }
 
-// busyConn occupies a connection with a request whose body is not there yet.
+// busyConn occupies a connection with a request whose body is outstanding.
 func busyConn(t *testing.T, from, to string) net.Conn {
 	conn := dialFrom(t, from, to)
 	fmt.Fprint(conn, head+"Content-Length: 100\r\n\r\n[")
 	return conn
 }
 
-// closedByServer reports whether the other side closes a connection now.
 func closedByServer(conn net.Conn) bool {
 	conn.SetReadDeadline(time.Now().Add(time.Second))
 	_, err := conn.Read(make([]byte, 1))
@@ -80,7 +79,7 @@ func TestAnIdleConnectionMakesPlaceForANewOneOfItsAddress(t *testing.T) {
 	d := newDoor(t, cfg)
 	addr, _ := d.run(t)
 	var kept []net.Conn
-	used := func(conn net.Conn) { // and waits again, which comes after its answer
+	used := func(conn net.Conn) { // idle again only after the answer
 		wantUsed(t, conn)
 		eventually(t, "they all wait", func() bool { return d.Idle() == len(kept) })
 	}
@@ -88,21 +87,21 @@ func TestAnIdleConnectionMakesPlaceForANewOneOfItsAddress(t *testing.T) {
 		kept = append(kept, dialFrom(t, "127.0.0.1", addr))
 		used(kept[len(kept)-1])
 	}
-	used(kept[0]) // now the second one waits longest
+	used(kept[0]) // now the second one has been idle longest
 	wantUsed(t, dialFrom(t, "127.0.0.1", addr))
 	expect.Not(t, !closedByServer(kept[1]), "the connection that waited longest is still there")
 	wantUsed(t, kept[0])
 }
 
-// TestAHoarderOfConnectionsShutsNoOthersOut: connections that do nothing, of a few
-// addresses, up to all there may be.
+// TestAHoarderOfConnectionsShutsNoOthersOut: a few addresses hold idle connections up to the
+// limit.
 func TestAHoarderOfConnectionsShutsNoOthersOut(t *testing.T) {
 	cfg := config()
 	cfg.Connections, cfg.AddressConnections = 32, 16
 	d := newDoor(t, cfg)
 	addr, _ := d.run(t)
 	for i := range 32 {
-		dialFrom(t, fmt.Sprintf("127.0.0.%d", 2+i%2), addr) // says nothing
+		dialFrom(t, fmt.Sprintf("127.0.0.%d", 2+i%2), addr) // sends nothing
 	}
 	for range 8 {
 		start := time.Now()

@@ -11,8 +11,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestTheGuideListsExactlyTheErrorsThereAre holds the table of
-// docs/http-api.md against the one in errors.go.
+// TestTheGuideListsExactlyTheErrorsThereAre compares the table of docs/http-api.md with errors.go.
 func TestTheGuideListsExactlyTheErrorsThereAre(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/http-api.md")
 	fatal.If(t, err)

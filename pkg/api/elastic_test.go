@@ -21,7 +21,7 @@ func basic(user, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }
 
-// exports posts as an exporter does, where Elasticsearch is spoken.
+// exports makes an exporter's request to the Elasticsearch endpoints.
 func (d *door) exports(method, path, body string, changes ...func(*http.Request)) *http.Response {
 	d.t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -57,7 +57,7 @@ func bulkOf(docs ...string) string {
 	return b.String()
 }
 
-// bulkAnswer is what strict clients read of the answer: all of it is needed.
+// bulkAnswer has the fields that strict clients require of the answer.
 type bulkAnswer struct {
 	Took   *int64 `json:"took"`
 	Errors *bool  `json:"errors"`
@@ -70,7 +70,7 @@ type bulkAnswer struct {
 	} `json:"items"`
 }
 
-// took is the answer to a bulk that was taken; it fails when it was not.
+// took returns the answer to an accepted bulk, and fails if it was not accepted.
 func took(t testing.TB, resp *http.Response) bulkAnswer {
 	t.Helper()
 	body := text(t, resp)
@@ -149,8 +149,8 @@ func TestABulkIsTakenInEveryForm(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoRecordIsSetAside: the others are taken, in order, and the exporter
-// hears that all are.
+// TestWhatIsNoRecordIsSetAside: the others are accepted in order, and the exporter gets success
+// for all.
 func TestWhatIsNoRecordIsSetAside(t *testing.T) {
 	good := []string{exported(1, 1, "CREATED"), exported(1, 2, "FAILED"), exported(1, 3, "COMPLETED")}
 	for name, bad := range map[string]string{
@@ -170,7 +170,7 @@ func TestWhatIsNoRecordIsSetAside(t *testing.T) {
 			cfg.RecordBytes = 8 << 10
 			d := newDoor(t, cfg)
 			body := bulkOf(good[0], bad, good[1], good[2])
-			for range 2 { // the exporter may send it again
+			for range 2 { // the exporter may resend it
 				a := took(t, d.exports(http.MethodPost, "/_bulk", body))
 				if *a.Errors || !slices.Equal(a.statuses(), []int{201, 201, 201, 201}) {
 					t.Errorf("errors %v, statuses %v, want none: the exporter would repeat the bulk for ever", *a.Errors, a.statuses())
@@ -332,7 +332,7 @@ func TestWhatElseClientsOfElasticsearchAsk(t *testing.T) {
 	}
 }
 
-// FuzzActions holds what is read of an action against a real decoder of JSON.
+// FuzzActions compares the reader of actions with a real JSON decoder.
 func FuzzActions(f *testing.F) {
 	for _, line := range []string{
 		`{"index":{"_index":"a","_id":"1-1","routing":"1"}}`, `{"create":{}}`, ` { "index" : { "x" : -1.5e3 , "_id" : "\"\u00e4\\" } } `,
@@ -344,7 +344,7 @@ func FuzzActions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		op, index, id, ok := api.Action([]byte(line))
 		if !ok {
-			return // it may take less than JSON allows
+			return // it may accept less than JSON
 		}
 		var want map[string]map[string]json.RawMessage
 		if err := json.Unmarshal([]byte(line), &want); err != nil {

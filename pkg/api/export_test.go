@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// ReadLate makes each read of a body late by so much, as on a machine that has
-// something else to do, between Listen and Run.
+// ReadLate delays each read of a body, as on a busy machine. Call it between Listen and Run.
 func (s *Server) ReadLate(by time.Duration) {
 	for i, p := range s.ports {
 		s.ports[i].handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -18,7 +17,7 @@ func (s *Server) ReadLate(by time.Duration) {
 	}
 }
 
-// Idle is how many connections wait for a request.
+// Idle counts the connections that wait for a request.
 func (s *Server) Idle() (n int) {
 	for _, p := range s.ports {
 		n += p.listener.Idle()
@@ -36,10 +35,10 @@ func (l lateBody) Read(b []byte) (int, error) {
 	return l.ReadCloser.Read(b)
 }
 
-// Route is a route as tests compare it with documents.
+// Route is a route that tests compare with documents.
 type Route struct{ Method, Path, Scope string }
 
-// Routes lists the routes there are.
+// Routes lists the routes.
 func (s *Server) Routes() []Route {
 	var list []Route
 	for _, r := range s.table() {
@@ -54,7 +53,7 @@ type Failure struct {
 	Retries             bool
 }
 
-// Failures lists the ways to be refused.
+// Failures lists the refusals.
 func Failures() []Failure {
 	var list []Failure
 	for _, f := range failures {

@@ -12,8 +12,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestSlowBodiesTakeNoMemoryFromOthers: announcing is not sending, and those
-// who send slowly never hold so much that others have to wait.
+// TestSlowBodiesTakeNoMemoryFromOthers: an announced body takes no memory, and slow senders never
+// hold so much that others wait.
 func TestSlowBodiesTakeNoMemoryFromOthers(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes = 4<<20, 1<<20, 16<<20
@@ -32,7 +32,7 @@ func TestSlowBodiesTakeNoMemoryFromOthers(t *testing.T) {
 			}
 		}()
 	}
-	time.Sleep(150 * time.Millisecond) // they are no newcomers any more
+	time.Sleep(150 * time.Millisecond) // they no longer count as new
 	url := "http://" + addr + "/flow/flowRecord/batch"
 	post := func(i int) {
 		r := request(http.MethodPost, url, fmt.Sprintf(`{"id":"1-%d"}`, i)+strings.Repeat(" ", 100<<10))
@@ -54,15 +54,15 @@ func TestSlowBodiesTakeNoMemoryFromOthers(t *testing.T) {
 	}
 }
 
-// TestASubjectLeavesMemoryToOthers: however much one posts, and however long
-// its posts take, another one finds memory at once.
+// TestASubjectLeavesMemoryToOthers: however many and slow its posts are, another subject gets
+// memory at once.
 func TestASubjectLeavesMemoryToOthers(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 5*time.Second
 	d := newDoor(t, cfg)
 	entered, free, goOn := d.block()
 	answers := d.serveAll(40, `{"id":"1-1"}`+strings.Repeat(" ", 500<<10))
-	// Of 8 MiB for small bodies four fifths are theirs: 12 of half a MiB.
+	// The subject may hold four fifths of 8 MiB for small bodies: 12 of half a MiB.
 	eventually(t, "they hold what they may", func() bool { return len(entered) == 12 })
 	free.Store(true)
 	start := time.Now()
@@ -77,8 +77,7 @@ func TestASubjectLeavesMemoryToOthers(t *testing.T) {
 	eventually(t, "the memory is given back", func() bool { return d.held(t) == 0 })
 }
 
-// TestBodiesWithAFalseSizeStallNoOthers: they wait for the memory they need after
-// all, but not with a decoder in hand.
+// TestBodiesWithAFalseSizeStallNoOthers: they wait for more memory, without holding a decoder.
 func TestBodiesWithAFalseSizeStallNoOthers(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 10*time.Second
@@ -88,7 +87,7 @@ func TestBodiesWithAFalseSizeStallNoOthers(t *testing.T) {
 	eventually(t, "the large pool is full", func() bool { return len(entered) == 2 })
 	free.Store(true)
 	liars := d.serveAll(3, liar(gzipped(t, scrambled(3<<20))), header("Content-Encoding", "gzip"))
-	time.Sleep(300 * time.Millisecond) // each has met its end, and waits
+	time.Sleep(300 * time.Millisecond) // each is at its false end, and waits
 	start := time.Now()
 	wantOK(t, d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", gzipped(t, `[{"id":"1-2"}]`), header("Content-Encoding", "gzip"))))
 	if took := time.Since(start); took > time.Second {
@@ -98,13 +97,13 @@ func TestBodiesWithAFalseSizeStallNoOthers(t *testing.T) {
 	for range 2 {
 		wantOK(t, <-large)
 	}
-	for range 3 { // their checksum covers the size, so they are refused in the end
+	for range 3 { // the checksum covers the size, so they are refused in the end
 		wantProblem(t, <-liars, 400, "bad_compression")
 	}
 }
 
-// TestHashingHoldsNoPlaceForDocuments: a document without passwords is not
-// behind one with many.
+// TestHashingHoldsNoPlaceForDocuments: a document without passwords does not queue behind one with
+// many.
 func TestHashingHoldsNoPlaceForDocuments(t *testing.T) {
 	cfg := config()
 	cfg.Documents = 1
@@ -112,7 +111,7 @@ func TestHashingHoldsNoPlaceForDocuments(t *testing.T) {
 	passwords := `{"projects":[` + strings.TrimSuffix(strings.Repeat(`{"password":"x"},`, 16), ",") + `]}`
 	hashed := make(chan *http.Response, 1)
 	go func() { hashed <- d.serveOne(request(http.MethodPatch, "/spm/login/current/user", passwords)) }()
-	time.Sleep(50 * time.Millisecond) // it hashes: some 20 ms for each
+	time.Sleep(50 * time.Millisecond) // hashing takes some 20 ms for each
 	wantOK(t, d.serveOne(request(http.MethodPut, fieldPath("t", "f"), `{"name":"f"}`, header("Authorization", "other"))))
 	select {
 	case <-hashed:
@@ -122,8 +121,8 @@ func TestHashingHoldsNoPlaceForDocuments(t *testing.T) {
 	}
 }
 
-// TestASubjectsPasswordsLeaveRoomForOthers: two patches of a subject are hashed
-// at a time, so that another one's comes between them.
+// TestASubjectsPasswordsLeaveRoomForOthers: at most two patches of a subject are hashed
+// concurrently, so another subject's proceeds.
 func TestASubjectsPasswordsLeaveRoomForOthers(t *testing.T) {
 	d := newDoor(t, config())
 	passwords := `{"projects":[` + strings.TrimSuffix(strings.Repeat(`{"password":"x"},`, 16), ",") + `]}`
@@ -131,7 +130,7 @@ func TestASubjectsPasswordsLeaveRoomForOthers(t *testing.T) {
 	for range cap(answers) {
 		go func() { answers <- d.serveOne(request(http.MethodPatch, "/spm/login/current/user", passwords)) }()
 	}
-	time.Sleep(50 * time.Millisecond) // they hash, and wait for it
+	time.Sleep(50 * time.Millisecond) // they hash, or queue for it
 	for range 3 {
 		wantOK(t, d.serveOne(request(http.MethodPatch, "/spm/login/current/user", `{"password":"x"}`, header("Authorization", "other"))))
 	}

@@ -25,18 +25,18 @@ import (
 	"sluice/pkg/record/recordtest"
 )
 
-// stream is a Stream in memory that keeps its contract: what is stored under an
-// ID is stored once, whole. Every fault exists twice.
+// stream is a Stream in memory that keeps its contract: a request is stored once per ID, whole.
+// Every fault exists twice.
 type stream struct {
 	mu      sync.Mutex
 	hashes  map[string]string // by ID
-	records []string          // stored, each as it was posted, compact
+	records []string          // stored, each as posted, compacted
 	subs    []flow.Submission
 	lanes   int                         // of every source; 0 is 1
-	before  func(context.Context) error // a fault: nothing is stored
-	after   func(context.Context) error // a fault: it is stored, but no answer says so
-	behind  chan struct{}               // nothing can be queried until it is closed; nil when everything can
-	waited  []flow.Place                // that were waited for
+	before  func(context.Context) error // a fault, not stored
+	after   func(context.Context) error // a fault, stored but unanswered
+	behind  chan struct{}               // nothing can be queried until it is closed; nil: everything can
+	waited  []flow.Place                // arguments of WaitStored
 }
 
 // Ends is the last submission.
@@ -46,7 +46,7 @@ func (s *stream) Ends(context.Context, string) ([]flow.Place, error) {
 	return []flow.Place{{Seq: uint64(len(s.subs))}}, nil
 }
 
-// WaitStored waits for behind to be closed, if there is one.
+// WaitStored waits until behind is closed, if set.
 func (s *stream) WaitStored(ctx context.Context, places []flow.Place) error {
 	s.mu.Lock()
 	s.waited = append(s.waited, places...)
@@ -101,14 +101,12 @@ func (s *stream) Publish(ctx context.Context, sub *flow.Submission) (flow.Receip
 	return flow.Receipt{Places: []flow.Place{{Seq: uint64(len(s.subs))}}}, nil
 }
 
-// stored returns the records stored so far.
 func (s *stream) stored() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string{}, s.records...)
 }
 
-// canonical are records whose members are sorted.
 func canonical(records []string) (all []string) {
 	for _, raw := range records {
 		all = append(all, recordtest.Canonical([]byte(raw)))
@@ -127,7 +125,7 @@ func recordsOf(p flow.Chunk) (list []string) {
 	return list
 }
 
-// letters keeps dead letters in memory: the same bytes of a source once.
+// letters keeps dead letters in memory, deduplicated by source and bytes.
 type letters struct {
 	mu    sync.Mutex
 	all   []flow.Dead
@@ -151,7 +149,7 @@ func (l *letters) SetAside(_ context.Context, d flow.Dead) error {
 	return l.fault
 }
 
-// who lets tokens in that are names of identities.
+// who authenticates tokens that equal the names of callers.
 type who map[string]flow.Caller
 
 func (w who) Authenticate(header string) (flow.Caller, error) {
@@ -168,7 +166,7 @@ func (w who) Authenticate(header string) (flow.Caller, error) {
 	return id, nil
 }
 
-// Configured: all of them are.
+// Configured reports true for all subjects.
 func (w who) Configured(subject string) bool {
 	for _, id := range w {
 		if id.Subject == subject {
@@ -191,7 +189,7 @@ var allSubjects = who{
 	"slow":    {Subject: "slow", Scopes: flow.Scopes(), Rate: 2},
 }
 
-// door is an api under test with the parts it works with.
+// door is an api under test with its dependencies.
 type door struct {
 	*api.Server
 	stream *stream
@@ -217,7 +215,7 @@ func newDoor(t testing.TB, cfg api.Config) *door {
 	return d
 }
 
-// request makes a request of a subject that may do everything; changes adapt it.
+// request makes a request of a subject with all scopes; changes adapt it.
 func request(method, path, body string, changes ...func(*http.Request)) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer engine")
@@ -236,7 +234,7 @@ func without(name string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Del(name) }
 }
 
-// do makes a request, and holds it and its answer against the document.
+// do makes a request, and checks it and the response against the OpenAPI document.
 func (d *door) do(r *http.Request) *http.Response {
 	d.t.Helper()
 	sent, err := io.ReadAll(r.Body)
@@ -252,8 +250,8 @@ func (d *door) post(body string, changes ...func(*http.Request)) *http.Response 
 	return d.do(request(http.MethodPost, "/flow/flowRecord/batch", body, changes...))
 }
 
-// block makes posts wait in the stream until they may go on, one token for each that
-// entered; others come through once free is set.
+// block makes posts block in the stream: entered gets a token for each, and goOn releases them.
+// Once free is set, others pass.
 func (d *door) block() (entered chan struct{}, free *atomic.Bool, goOn func()) {
 	leave := make(chan struct{})
 	entered, free = make(chan struct{}, 100), &atomic.Bool{}
@@ -267,7 +265,7 @@ func (d *door) block() (entered chan struct{}, free *atomic.Bool, goOn func()) {
 	return entered, free, func() { close(leave) }
 }
 
-// serveAll makes the same post n times at once.
+// serveAll makes the same post n times concurrently.
 func (d *door) serveAll(n int, body string, changes ...func(*http.Request)) (answers chan *http.Response) {
 	answers = make(chan *http.Response, n)
 	for range n {
@@ -276,15 +274,15 @@ func (d *door) serveAll(n int, body string, changes ...func(*http.Request)) (ans
 	return answers
 }
 
-// serveOne makes a request without a look at the document, for bodies that are
-// too large for that.
+// serveOne makes a request without checking it against the document, for bodies too large for
+// that.
 func (d *door) serveOne(r *http.Request) *http.Response {
 	w := httptest.NewRecorder()
 	d.Handler().ServeHTTP(w, r)
 	return w.Result()
 }
 
-// held reads how much memory is held for bodies in flight.
+// held is the memory held for bodies in flight.
 func (d *door) held(t testing.TB) float64 {
 	return d.metric(t, "sluice_api_bodies_in_flight_bytes", "")
 }
@@ -309,7 +307,7 @@ func (d *door) metric(t testing.TB, name, label string) float64 {
 	return 0
 }
 
-// problem is what a refusal says, as its readers see it.
+// problem is the body of a refusal.
 type problem struct {
 	Type     string           `json:"type"`
 	Title    string           `json:"title"`
@@ -329,7 +327,7 @@ func text(t testing.TB, resp *http.Response) string {
 	return string(b)
 }
 
-// wantOK fails unless the answer is exactly what the specification says.
+// wantOK fails unless the answer is exactly the specification's.
 func wantOK(t testing.TB, resp *http.Response) {
 	t.Helper()
 	body := text(t, resp)
@@ -368,7 +366,7 @@ func wantProblem(t testing.TB, resp *http.Response, status int, code string) pro
 	return p
 }
 
-// config is small enough for tests to reach its limits.
+// config has limits that tests can reach.
 func config() api.Config {
 	return api.Config{Listen: "127.0.0.1:0"}
 }
@@ -378,7 +376,7 @@ func sorted(list []string) []string {
 	return list
 }
 
-// tryNew makes an api that is not meant to run.
+// tryNew returns the error of creating an api that will not run.
 func tryNew(cfg api.Config) error {
 	_, err := api.New(cfg, api.Deps{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	return err

@@ -13,9 +13,8 @@ import (
 	"sluice/pkg/expect"
 )
 
-// FuzzFieldPath names dataset fields by any two texts, escaped as a URL needs
-// it: a field is found again under exactly its own name, or nothing can have
-// that name.
+// FuzzFieldPath names dataset fields by any two texts, escaped for a URL. A field is found under
+// exactly its own name, or the name is invalid.
 func FuzzFieldPath(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"t", "f"}, {"sales/2026", "a+b%"}, {"..", "."}, {"%2F", "%"}, {"a b", "ä"}, {"*", ">"}, {"", "f"}, {"t", ""},
@@ -47,8 +46,8 @@ func nameable(s string) bool {
 	return len(s) <= 256 && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// FuzzHeaders sends any values in the headers that are read: the answer is OK
-// or a problem of the client's making, never a defect, and quotes nothing.
+// FuzzHeaders sets any values in the headers that are read. The answer is OK or a client error,
+// never an internal one, and quotes nothing.
 func FuzzHeaders(f *testing.F) {
 	f.Add("application/json", "gzip", "*/*", "k1", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	f.Add("application/x-ndjson; charset=utf-8", "", "text/html;q=0, */*;q=0.1", `"k"`, "")

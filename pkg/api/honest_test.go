@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestWhatIsIgnoredIsNamed: an OK does not stand for what was left out.
+// TestWhatIsIgnoredIsNamed: an OK lists the parts that were ignored.
 func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	const body = `{"name":"Ada","Status":true,"GRANT":{},"projects":[{"id":"p"},{"id":"q","License":{}}],"Projects":[{"id":"r","grant":{}}],"\u017ftatus":true}`
 	d := newDoor(t, config())
@@ -26,7 +26,7 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 		t.Errorf("stored is %s, want %s", got, want)
 	}
 
-	resp = d.patch(body) // of an admin
+	resp = d.patch(body) // with the scope admin
 	wantOK(t, resp)
 	expect.Equal(t, "an admin was ignored", "", resp.Header.Get("Sluice-Ignored"))
 
@@ -93,7 +93,7 @@ func TestTheClientsRequestIDComesBack(t *testing.T) {
 	}
 }
 
-// TestTheTypeOfAProblemIsAnAddress where the page says what it means.
+// TestTheTypeOfAProblemIsAnAddress of the page that documents it.
 func TestTheTypeOfAProblemIsAnAddress(t *testing.T) {
 	d := newDoor(t, config())
 	p := wantProblem(t, d.post(`{`), 400, "invalid_json")

@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// everyAttack is all of them at once.
+// everyAttack is the name of all attacks at once.
 const everyAttack = "all at once"
 
-// attackAsToldByStdin is 64 clients that do harm: what each line says, until the
-// next. It says how often it got which answer to what came before.
+// attackAsToldByStdin runs 64 hostile clients. Each line names the attack until the next line; the
+// output is the number of each answer to the previous one.
 func attackAsToldByStdin(addr string) error {
 	attacks := newClient("127.0.0.1", addr, "engine").attacks()
 	end := func() map[int]int { return nil }
@@ -36,7 +36,7 @@ func attackAsToldByStdin(addr string) error {
 	return lines.Err()
 }
 
-// attack attacks until end, which returns how often it got which answer.
+// attack attacks until end, which returns the number of each answer.
 func attack(attacks []hostile) (end func() map[int]int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var mu sync.Mutex
@@ -66,7 +66,7 @@ type client struct {
 	http        *http.Client
 }
 
-// newClient makes a client that calls from an address of this machine.
+// newClient makes a client that calls from a local address.
 func newClient(from, addr, token string) *client {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	transport := &http.Transport{MaxIdleConnsPerHost: 100, DialContext: dialer.DialContext}
@@ -94,14 +94,14 @@ func (c *client) send(ctx context.Context, method, path string, body io.Reader, 
 	return resp.StatusCode, err
 }
 
-// hostile is a way to take more than one should.
+// hostile is a way to take more than a fair share.
 type hostile struct {
 	name string
 	once func(context.Context) (status int, err error)
 }
 
 func (c *client) attacks() []hostile {
-	t := &testing.B{} // of the helpers, which fail for a defect only
+	t := &testing.B{} // for helpers, which fail only on a defect
 	huge := scrambled(16 << 20)
 	gzipBomb, zstdBomb := gzipped(t, strings.Repeat(" ", 16<<20)), zstded(t, strings.Repeat(" ", 16<<20))
 	dense := gzipped(t, huge)
@@ -133,7 +133,7 @@ func (c *client) attacks() []hostile {
 	}
 }
 
-// endless is a body that never ends, with a pause between its pieces.
+// endless is a body without end, with a pause between its chunks.
 type endless struct{ pause time.Duration }
 
 func (e endless) Read(b []byte) (int, error) {
@@ -145,8 +145,8 @@ func (e endless) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// sayAndWait announces bodies of so many bytes over some connections, and sends
-// them at 16 KiB a second: just not slow enough to be cut off for that.
+// sayAndWait announces bodies of a size over several connections, and sends them at 16 KiB/s: just
+// fast enough not to be cut off.
 func sayAndWait(ctx context.Context, addr string, announced, connections int) error {
 	var wg sync.WaitGroup
 	for range connections {
@@ -170,11 +170,10 @@ func sayAndWait(ctx context.Context, addr string, announced, connections int) er
 		})
 	}
 	wg.Wait()
-	return errors.New("answered or cut off") // it is no answer to count
+	return errors.New("answered or cut off") // not a countable answer
 }
 
-// hoard opens connections from an address of its own, uses each once, and keeps
-// it for a second.
+// hoard opens connections from its own address, uses each once, and keeps it for a second.
 func hoard(ctx context.Context, addr string, connections int) error {
 	var conns []net.Conn
 	defer func() {
@@ -197,5 +196,5 @@ func hoard(ctx context.Context, addr string, connections int) error {
 	case <-ctx.Done():
 	case <-time.After(time.Second):
 	}
-	return errors.New("kept for a second") // it is no answer to count
+	return errors.New("kept for a second") // not a countable answer
 }

@@ -18,7 +18,7 @@ func TestARepeatIsAnsweredOKAndStoresNothingNew(t *testing.T) {
 		body     string
 		first    []func(*http.Request)
 		second   []func(*http.Request)
-		again    string // second body, when it is another
+		again    string // second body, if different
 		replayed bool
 	}{
 		{"the same key", `{"key":1}`, []func(*http.Request){key("k1")}, []func(*http.Request){key("k1")}, "", true},

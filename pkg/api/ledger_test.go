@@ -12,22 +12,22 @@ import (
 	"sluice/pkg/flow"
 )
 
-// ledger is the stream of changes and the state made of it, in memory. It keeps
-// the contracts of Changes, Last and State.
+// ledger is the stream of changes and the resulting state, in memory. It keeps the contracts of
+// Changes, Last and State.
 type ledger struct {
 	mu      sync.Mutex
 	seq     uint64
 	changes []change.Change // published, in order
-	life    uint64          // the incarnation of what is published now
+	life    uint64          // the incarnation of new changes
 	last    map[string]uint64
 	entries map[string]change.Entry
 	paused  bool              // nothing is applied: the ingester is down
-	begins  int               // after as many questions the ingester begins to read the lane
-	before  func()            // runs before a change is looked at: another writer gets ahead
+	begins  int               // the ingester begins to read the lane after this many queries
+	before  func()            // runs before a change is checked, as a faster writer
 	owners  map[string]string // of fields, by key
-	unready bool              // it is not known who has how many fields
-	full    bool              // there is no room for more
-	fault   error             // of everything: the stream cannot be reached
+	unready bool              // field counts are not loaded yet
+	full    bool              // at the size limit
+	fault   error             // returned by all calls: the stream is unreachable
 }
 
 func newLedger() *ledger {
@@ -48,7 +48,7 @@ func (l *ledger) PublishChange(_ context.Context, c *change.Change) (uint64, boo
 	if c.Expected != nil && *c.Expected != l.last[key] {
 		return 0, false, change.ErrStale
 	}
-	body, err := c.Encode() // as it travels
+	body, err := c.Encode() // as encoded in the stream
 	if err != nil {
 		return 0, false, err
 	}
@@ -98,7 +98,7 @@ func (l *ledger) Entry(_ context.Context, t change.Target) (change.Entry, error)
 	return l.entries[t.Key()], l.fault
 }
 
-// Fields counts those a subject changed last, as soon as they are published.
+// Fields counts the fields that a subject changed last, from their publish on.
 func (l *ledger) Fields(subject string, t change.Target) (n int, own, ready bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,11 +119,11 @@ func (l *ledger) Expect(subject string, t change.Target, _ int) {
 
 func (l *ledger) Full() bool { return l.full }
 
-// forget purges the stream: what is applied is only in the state.
+// forget purges the stream: applied changes are only in the state.
 func (l *ledger) forget() { clear(l.last) }
 
-// backup copies the stream and the state. restore sets both back to that, in an
-// incarnation of its own.
+// backup copies the stream and the state. restore sets both back to the copy, with a new
+// incarnation.
 func (l *ledger) backup() (restore func(life uint64)) {
 	seq, changes, last, entries := l.seq, slices.Clone(l.changes), maps.Clone(l.last), maps.Clone(l.entries)
 	return func(life uint64) {
@@ -133,7 +133,7 @@ func (l *ledger) backup() (restore func(life uint64)) {
 	}
 }
 
-// catchUp applies the last change, and from then on every one.
+// catchUp applies the last change, and ends the pause.
 func (l *ledger) catchUp(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +141,6 @@ func (l *ledger) catchUp(t *testing.T) {
 	expect.NoError(t, l.apply(l.changes[len(l.changes)-1], l.seq))
 }
 
-// kinds returns what was published.
 func (l *ledger) kinds() []change.Kind {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,7 +34,7 @@ func zstded(t testing.TB, plain string) string {
 	return string(w.EncodeAll([]byte(plain), nil))
 }
 
-// streamed compresses without telling the length beforehand.
+// streamed compresses without the length in the header.
 func streamed(t testing.TB, plain string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -83,7 +83,7 @@ func TestCompressedBodies(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDoor(t, config())
-			for range 2 { // decoders are used again, whatever became of them
+			for range 2 { // decoders are reused after failures too
 				resp := d.post(tt.body, header("Content-Encoding", tt.encoding))
 				if tt.status == 200 {
 					wantOK(t, resp)
@@ -101,7 +101,6 @@ func TestCompressedBodies(t *testing.T) {
 	}
 }
 
-// small is a configuration whose limits are easy to reach.
 func small() api.Config {
 	cfg := config()
 	cfg.BodyBytes, cfg.Records, cfg.RecordBytes, cfg.Depth, cfg.Ratio = 4<<20, 10, 2<<20, 8, 50
@@ -119,7 +118,7 @@ func TestLimitsLetThroughWhatTheyAllowAndNoMore(t *testing.T) {
 		encoding string
 		status   int
 		code     string
-		index    int // of the record that is too much
+		index    int // of the record beyond the limit
 	}{
 		{"a body as long as allowed", spaces(4 << 20), "", 200, "", 0},
 		{"a body one byte longer", spaces(4<<20 + 1), "", 413, "body_too_large", 0},
@@ -165,11 +164,10 @@ func TestLimitsLetThroughWhatTheyAllowAndNoMore(t *testing.T) {
 	}
 }
 
-// liar makes a gzip body claim that it is 100 bytes long.
+// liar makes a gzip body claim a length of 100 bytes.
 func liar(body string) string { return body[:len(body)-4] + "\x64\x00\x00\x00" }
 
-// scrambled is a valid body of n bytes that compresses about as well as real
-// records do.
+// scrambled is a valid body of n bytes that compresses about as well as real records.
 func scrambled(n int) string {
 	var b strings.Builder
 	b.WriteString(`[{"id":"1"}`)

@@ -26,14 +26,14 @@ import (
 	"sluice/pkg/flow"
 )
 
-// These make this test binary serve, or attack a server, instead of testing, so
-// that the memory of the api can be told from that of its clients, and hostile
-// clients do not stand in the way of good ones before they reach it.
+// These make this test binary serve, or attack a server, instead of testing. The api's memory is
+// then measured apart from its clients', and hostile clients do not delay good ones before the
+// server.
 const (
 	serverOfItsOwn  = "API_TEST_SERVE"
 	hostileOfItsOwn = "API_TEST_ATTACK" // the address
 
-	quietMachine = "API_TEST_QUIET" // nothing else runs here: no allowance is made for it, see make hostile
+	quietMachine = "API_TEST_QUIET" // an idle machine: no allowance is made for other load, see make hostile
 )
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// forgetful is a Stream that takes some time and keeps nothing.
+// forgetful is a Stream that takes some time and stores nothing.
 type forgetful struct{}
 
 func (forgetful) Slots(context.Context, string) (int, error) { return 1, nil }
@@ -63,7 +63,7 @@ func (forgetful) Publish(context.Context, *flow.Submission) (flow.Receipt, error
 }
 
 func serveUntilStdinEnds() error {
-	debug.SetGCPercent(50) // as the api program has it, for 256 MiB
+	debug.SetGCPercent(50) // as in the api program, for 256 MiB
 	debug.SetMemoryLimit(224 << 20)
 	cfg := config()
 	cfg.Drain = 100 * time.Millisecond // its last clients never end
@@ -86,12 +86,12 @@ func serveUntilStdinEnds() error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	_ = s.Run(ctx) // says that bodies that never end were cut off
+	_ = s.Run(ctx) // its error reports that endless bodies were cut off
 	return nil
 }
 
-// process is this test binary once more, as something else, begun by what stands
-// before it. It ends with its input, which is at the end of the test.
+// process is another process of this test binary, started by the command before. It ends with its
+// stdin, at the end of the test.
 type process struct {
 	t    *testing.T
 	pid  int
@@ -113,12 +113,12 @@ func apart(t *testing.T, setting string, before ...string) *process {
 	t.Cleanup(func() {
 		stdin.Close()
 		_, _ = io.Copy(io.Discard, stdout)
-		_ = cmd.Wait() // cut off in the middle of bodies that never end
+		_ = cmd.Wait() // cut off amid endless bodies
 	})
 	return &process{t, cmd.Process.Pid, stdin, bufio.NewReader(stdout)}
 }
 
-// line is the next line that it says.
+// line is the next line of its output.
 func (p *process) line() string {
 	p.t.Helper()
 	line, err := p.said.ReadString('\n')
@@ -126,7 +126,7 @@ func (p *process) line() string {
 	return strings.TrimSpace(line)
 }
 
-// attack begins another attack, and returns the answers to the one before.
+// attack starts another attack, and returns the answers to the previous one.
 func (p *process) attack(name string) (answers string) {
 	p.t.Helper()
 	if _, err := fmt.Fprintln(p.tell, name); err != nil {
@@ -135,14 +135,13 @@ func (p *process) attack(name string) (answers string) {
 	return p.line()
 }
 
-// serveApart starts the api in a process of its own.
 func serveApart(t *testing.T) (addr string, pid int) {
 	t.Helper()
 	server := apart(t, serverOfItsOwn+"=1")
 	return server.line(), server.pid
 }
 
-// peakMemory reads the largest resident size a process ever had, in MiB.
+// peakMemory is the largest resident size of a process, in MiB.
 func peakMemory(t *testing.T, pid int) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -157,17 +156,16 @@ func peakMemory(t *testing.T, pid int) int {
 	return 0
 }
 
-// TestNobodyStarvesOthersWhateverClientsDo lets 64 clients post bodies of 16 MiB,
-// bombs, bodies that never end, that lie about their size or come slowly, and
-// passwords, and hoard connections: each of it alone, and then all at once, over
-// and over, while two clients post as they should. The memory of the api stays
-// bounded, and those two hardly notice.
+// TestNobodyStarvesOthersWhateverClientsDo lets 64 clients post bodies of 16 MiB, bombs, endless
+// bodies, false sizes, slow bodies and passwords, and hoard connections. Each attack runs alone,
+// then all at once, repeatedly, while two clients post normally. The api's memory stays bounded,
+// and those two keep their latency.
 func TestNobodyStarvesOthersWhateverClientsDo(t *testing.T) {
 	addr, pid := serveApart(t)
-	control, _ := serveApart(t) // this one is not attacked: it shows what the machine itself makes of it
-	// Hostile clients have machines of their own. Where good posts are given no
-	// allowance for what the machine does, they have the processor time that the servers
-	// leave: else a good post would wait for clients that make bodies.
+	control, _ := serveApart(t) // not attacked: the baseline of the machine
+	// In production hostile clients have their own machines. Where good posts get no allowance for
+	// machine load, the attackers are niced: otherwise good posts would wait for clients that
+	// build bodies.
 	var before []string
 	if os.Getenv(quietMachine) != "" {
 		before = []string{"nice", "-n", "19"}
@@ -183,12 +181,12 @@ func TestNobodyStarvesOthersWhateverClientsDo(t *testing.T) {
 	}
 	for _, name := range append(names, everyAttack) {
 		attacker.attack(name)
-		time.Sleep(300 * time.Millisecond) // they are all at it
+		time.Sleep(300 * time.Millisecond) // all clients are attacking
 		long, tries := length, 3
 		if name == everyAttack {
 			long, tries = 5*time.Second, 1
 		}
-		// What others do on this machine passes; what the api does stays.
+		// Load of other programs passes; the api's delay stays.
 		var missed string
 		for range tries {
 			beside, alone := postBeside(t, addr, control, long)
@@ -206,18 +204,17 @@ func TestNobodyStarvesOthersWhateverClientsDo(t *testing.T) {
 	expect.Not(t, peak > 256*slowdown, "the api took %d MiB, want at most %d", peak, 256*slowdown)
 }
 
-// goodPosts is what 99 of 100 good posts take at most, whatever others do.
+// goodPosts bounds the p99 of good posts, whatever others do.
 const goodPosts = 25 * time.Millisecond
 
-// hardlyNoticed says what is wrong with the times of good posts beside an attack,
-// given those of posts to a server that is not attacked: the clients of this test
-// take the same processors, and what they cost a post there is not the api's doing.
+// hardlyNoticed describes an excess in the times of good posts beside an attack, relative to posts
+// to the control. This test's clients share the CPUs; their cost is not the api's.
 func hardlyNoticed(t *testing.T, name string, beside, alone []time.Duration) string {
 	p99 := func(sorted []time.Duration) time.Duration { return sorted[len(sorted)*99/100] }
 	t.Logf("%-26s %4d good posts beside it, p50 %6s, p99 %6s (%6s without an attack), max %6s", name,
 		len(beside), ms(beside[len(beside)/2]), ms(p99(beside)), ms(p99(alone)), ms(beside[len(beside)-1]))
 	most, least := goodPosts*slowdown, 20/slowdown
-	if name == everyAttack { // for longer than one alone
+	if name == everyAttack { // longer than a single attack
 		least = 50 / slowdown
 	}
 	if os.Getenv(quietMachine) == "" {
@@ -234,8 +231,8 @@ func hardlyNoticed(t *testing.T, name string, beside, alone []time.Duration) str
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond)) }
 
-// postBeside posts as one should to a server that is attacked, and to one that is
-// not, and returns how long each post took, in order.
+// postBeside posts normally to an attacked server and to the control, and returns the sorted
+// latencies.
 func postBeside(t *testing.T, addr, control string, long time.Duration) (beside, alone []time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
@@ -246,8 +243,8 @@ func postBeside(t *testing.T, addr, control string, long time.Duration) (beside,
 	return beside, alone
 }
 
-// postAsOneShould posts batches of 100 KB from two clients until ctx ends, and
-// returns how long each took, in order.
+// postAsOneShould posts batches of 100 KB from two clients until ctx ends, and returns the sorted
+// latencies.
 func postAsOneShould(ctx context.Context, t *testing.T, addr, token string) []time.Duration {
 	c := newClient("127.0.0.3", addr, token)
 	batch := scrambled(100_000)

@@ -9,8 +9,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// TestATokenMayBeForSomeTenants: a request with a record of another tenant is
-// refused whole, and says which records of which tenants those are.
+// TestATokenMayBeForSomeTenants: a request with a record of another tenant is refused whole, and
+// the error lists these records and tenants.
 func TestATokenMayBeForSomeTenants(t *testing.T) {
 	forbidden := func(pointer string, index int, tenant string) record.Problem {
 		return record.Problem{Index: index, Pointer: pointer + "/value/tenantId", Code: "tenant_forbidden", Detail: "the access token is not for the tenant " + tenant}
@@ -52,7 +52,7 @@ func TestATokenMayBeForSomeTenants(t *testing.T) {
 	expect.Not(t, len(p.Errors) != 2 || p.Errors[0].Code != "tenant_forbidden" || p.Errors[1].Code != "not_an_integer", "with another mistake: %+v", p.Errors)
 }
 
-// TestATokenMayBeForSomeTables: of others it neither reads nor changes a field.
+// TestATokenMayBeForSomeTables: the token neither reads nor changes fields of others.
 func TestATokenMayBeForSomeTables(t *testing.T) {
 	d := newDoor(t, config())
 	for _, path := range []string{fieldPath("orders", "f"), fieldPath("a%2Fb", "f")} {
@@ -74,7 +74,7 @@ func TestATokenMayBeForSomeTables(t *testing.T) {
 	}
 }
 
-// TestATokenMayLeaveRecordsOut: they are answered OK and not kept.
+// TestATokenMayLeaveRecordsOut: they are answered OK and not stored.
 func TestATokenMayLeaveRecordsOut(t *testing.T) {
 	d := newDoor(t, config())
 	wantOK(t, d.post(`[{"id":"a","valueType":"JOB"},{"id":"b","valueType":"JOB_BATCH"},{"id":"c","valueType":"JOB_BATCH"}]`, header("Authorization", "sparing")))

@@ -25,13 +25,13 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// contract is the OpenAPI document that the api itself serves.
+// contract is the api's own OpenAPI document.
 type contract struct {
 	doc    *openapi3.T
 	router routers.Router
 }
 
-// contractOf reads the document once: it is the same in every api.
+// contractOf parses the document once: it is the same in every api.
 func contractOf(t testing.TB, d *door) *contract {
 	onceContract.Do(func() {
 		w := httptest.NewRecorder()
@@ -58,9 +58,8 @@ func loadContract(t testing.TB, served []byte) *contract {
 	return &contract{doc, router}
 }
 
-// check holds a request and its answer against the document: a request that
-// was answered with success must be one the document allows, and every answer
-// one it announces.
+// check validates a request and its answer against the document: a successful request must be
+// allowed, and every answer documented.
 func (c *contract) check(t testing.TB, r *http.Request, body []byte, resp *http.Response, answer []byte) {
 	t.Helper()
 	route, params, err := c.router.FindRoute(r)
@@ -71,14 +70,14 @@ func (c *contract) check(t testing.TB, r *http.Request, body []byte, resp *http.
 		return
 	}
 	options := &openapi3filter.Options{
-		AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc, // the answers show it
+		AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc, // tested by the answers
 		IncludeResponseStatus: true,
 	}
 	input := &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route, Options: options}
 	plain := r.Header.Get("Content-Encoding") == ""
 	if media, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";"); resp.StatusCode == http.StatusOK && plain && media != "" {
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		options.ExcludeRequestBody = !json.Valid(body) // lines are not for a JSON schema
+		options.ExcludeRequestBody = !json.Valid(body) // newline-delimited JSON has no JSON schema
 		if err := openapi3filter.ValidateRequest(t.Context(), input); err != nil {
 			t.Errorf("%s %s was answered 200, but the document does not allow it: %v", r.Method, r.URL, err)
 		}

@@ -110,7 +110,7 @@ func TestARequestIsCutForTheLanesOfItsSource(t *testing.T) {
 	expect.Equal(t, "stored", canonical([]string{record(2), record(1), record(3)}), canonical(d.stream.stored()))
 }
 
-// TestInvalidRecordsArePointedAt: which values are valid is package record's.
+// TestInvalidRecordsArePointedAt: package record tests the values themselves.
 func TestInvalidRecordsArePointedAt(t *testing.T) {
 	d := newDoor(t, config())
 	p := wantProblem(t, d.post("{\"key\":false}\n{\"id\":\"1-1\"}\n{\"intent\":[],\"timestamp\":\"swordfish\",\"value\":7}"), 422, "invalid_records")
@@ -135,7 +135,7 @@ func TestInvalidRecordsArePointedAt(t *testing.T) {
 	}
 }
 
-// TestARequestIsOfAtMost24Months: each month is an insert of its own.
+// TestARequestIsOfAtMost24Months: each month is a separate insert.
 func TestARequestIsOfAtMost24Months(t *testing.T) {
 	var list []string
 	for month := range 1200 {
@@ -150,13 +150,13 @@ func TestARequestIsOfAtMost24Months(t *testing.T) {
 	if e := p.Errors[0]; e.Index != 24 || e.Pointer != "#/24/timestamp" || e.Code != "too_many_months" {
 		t.Errorf("the first error is %+v", e)
 	}
-	for from := 0; from < len(list); from += 24 { // as the client has to cut it
+	for from := 0; from < len(list); from += 24 { // as the client has to split it
 		wantOK(t, d.post("["+strings.Join(list[from:from+24], ",")+"]"))
 	}
 	if got := len(d.stream.stored()); got != len(list) {
 		t.Errorf("%d are stored, want %d", got, len(list))
 	}
-	// An exporter would send the whole bulk again for ever.
+	// An exporter would resend the whole bulk forever.
 	took(t, d.exports(http.MethodPost, "/_bulk", bulkOf(list[:26]...)))
 	if len(d.dead.all) != 2 || d.dead.all[0].Code != "too_many_months" || len(d.stream.stored()) != len(list)+24 {
 		t.Errorf("of a bulk %d are dead-lettered and %d stored: %+v", len(d.dead.all), len(d.stream.stored())-len(list), d.dead.all)

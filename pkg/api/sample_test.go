@@ -15,8 +15,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// sampled are the records of a broker of Camunda 8.6.0, in which the variable ck of its
-// processes is called password.
+// sampled are the records of a Camunda 8.6.0 broker, with the variable ck of its processes renamed
+// to password.
 func sampled(t *testing.T) (all []string) {
 	t.Helper()
 	f, err := os.Open("../warehouse/testdata/camunda-8.6.0.ndjson.gz")
@@ -36,8 +36,8 @@ func sampled(t *testing.T) (all []string) {
 	return all
 }
 
-// TestPasswordsOfARealEngineAreStoredMasked: the value of a variable called password, and
-// members of variables of this name. Nothing else is changed.
+// TestPasswordsOfARealEngineAreStoredMasked: values of variables named password, and members of
+// that name in variables. Nothing else changes.
 func TestPasswordsOfARealEngineAreStoredMasked(t *testing.T) {
 	all := sampled(t)
 	variable := regexp.MustCompile(`("name":"password","value":)"(?:[^"\\]|\\.)*"`)

@@ -13,12 +13,12 @@ import (
 	"sluice/pkg/expect"
 )
 
-// from makes a request come from an address.
+// from sets the remote address of a request.
 func from(address string) func(*http.Request) {
 	return func(r *http.Request) { r.RemoteAddr = address }
 }
 
-// lines are those of the log that hold all of these.
+// lines are the log lines that contain all parts.
 func (d *door) lines(parts ...string) (found []string) {
 next:
 	for line := range strings.Lines(d.log.String()) {
@@ -47,7 +47,7 @@ func TestRefusalsLeaveATrace(t *testing.T) {
 		for range 5 {
 			try("192.0.2.8:1000", "Bearer slow")
 		}
-		try("192.0.2.8:1000", "Bearer engine") // is answered OK
+		try("192.0.2.8:1000", "Bearer engine") // answered OK
 		for _, want := range [][]string{
 			{"security=true", "status=401", "reason=token_invalid", "address=192.0.2.7", "subject=unknown", "others=0", "route=/flow/flowRecord/batch", "client_request_id=client-1"},
 			{"security=true", "status=401", "reason=token_invalid", "address=192.0.2.8"},
@@ -74,7 +74,7 @@ func TestRefusalsLeaveATrace(t *testing.T) {
 	})
 }
 
-// TestRefusalsCannotFloodTheLog from addresses that change all the time.
+// TestRefusalsCannotFloodTheLog from ever-changing addresses.
 func TestRefusalsCannotFloodTheLog(t *testing.T) {
 	d := newDoor(t, config())
 	for i := range 3000 {
@@ -102,7 +102,7 @@ func TestTheAccessLogHasEveryRequest(t *testing.T) {
 	expect.Not(t, strings.Contains(d.log.String(), "swordfish"), "what was asked for is in the log:\n%s", d.log)
 }
 
-// TestRejectedClientsAreListed with their addresses, by name if a token is of that name.
+// TestRejectedClientsAreListed by address, and by name if a token has that name.
 func TestRejectedClientsAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoor(t, config())

@@ -13,8 +13,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// run serves on a free port until the test ends. stop ends it earlier and
-// returns what Run returned.
+// run serves on a free port until the test ends. stop ends it earlier and returns Run's error.
 func (d *door) run(t *testing.T) (addr string, stop func() error) {
 	t.Helper()
 	a, err := d.Listen()

@@ -35,7 +35,6 @@ func (d *door) put(path, body string, changes ...func(*http.Request)) *http.Resp
 	return d.do(request(http.MethodPut, path, body, changes...))
 }
 
-// wantDocument fails unless the answer is this JSON document.
 func wantDocument(t testing.TB, resp *http.Response, want string) {
 	t.Helper()
 	body := text(t, resp)
@@ -66,8 +65,8 @@ func TestTheCurrentUserIsPatchedAndReadBackMasked(t *testing.T) {
 	}
 }
 
-// TestWhatIsReadBeforeTheLaneIsBegunIsTheNewest: who reads waits for the ingester,
-// and is not given what an earlier life of the lane has left.
+// TestWhatIsReadBeforeTheLaneIsBegunIsTheNewest: a read waits for the ingester, and never returns
+// the state of an earlier incarnation.
 func TestWhatIsReadBeforeTheLaneIsBegunIsTheNewest(t *testing.T) {
 	d := newDoor(t, config())
 	d.ledger.entries[change.Target{User: "engine-a"}.Key()] = change.Entry{
@@ -174,13 +173,13 @@ func TestChangesWhileTheStreamIsDown(t *testing.T) {
 	}
 }
 
-// TestASubjectHasSoManyFields: beyond them it may change and delete its own.
+// TestASubjectHasSoManyFields: at the limit it may still change and delete its own.
 func TestASubjectHasSoManyFields(t *testing.T) {
 	cfg := config()
 	cfg.Fields = 2
 	d := newDoor(t, cfg)
 	wantOK(t, d.put(fieldPath("t", "a"), `{"name":"1"}`))
-	wantOK(t, d.del(fieldPath("t", "b"))) // a tombstone is one too
+	wantOK(t, d.del(fieldPath("t", "b"))) // a tombstone counts too
 	wantProblem(t, d.put(fieldPath("t", "c"), `{"name":"1"}`), http.StatusForbidden, "too_many_fields")
 	wantProblem(t, d.del(fieldPath("t", "c")), http.StatusForbidden, "too_many_fields")
 	wantProblem(t, d.put(fieldPath("t", "c"), `{"name":"1"}`, header("If-None-Match", "*")), http.StatusForbidden, "too_many_fields")
@@ -189,8 +188,8 @@ func TestASubjectHasSoManyFields(t *testing.T) {
 	wantOK(t, d.del(fieldPath("t", "a")))
 	other := header("Authorization", "other")
 	wantOK(t, d.put(fieldPath("t", "c"), `{"name":"1"}`, other))
-	wantProblem(t, d.del(fieldPath("t", "c")), http.StatusForbidden, "too_many_fields") // it would be ours then
-	wantOK(t, d.put(fieldPath("t", "b"), `{"name":"3"}`, other))                        // and this one is theirs
+	wantProblem(t, d.del(fieldPath("t", "c")), http.StatusForbidden, "too_many_fields") // it would then be the subject's own
+	wantOK(t, d.put(fieldPath("t", "b"), `{"name":"3"}`, other))                        // and this one is the other's
 	wantOK(t, d.put(fieldPath("t", "d"), `{"name":"1"}`))
 	wantOK(t, d.patch(`{"name":"Ada"}`))
 }

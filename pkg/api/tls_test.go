@@ -31,7 +31,7 @@ func TestTLSSpeaksHTTP2AndFollowsItsCertificate(t *testing.T) {
 	d := newDoor(t, cfg)
 	addr, _ := d.run(t)
 
-	// serial connects anew, posts, and returns the serial number it was shown.
+	// serial opens a new connection, posts, and returns the certificate's serial number.
 	serial := func() string {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 		defer transport.CloseIdleConnections()
@@ -48,7 +48,7 @@ func TestTLSSpeaksHTTP2AndFollowsItsCertificate(t *testing.T) {
 	eventually(t, "the new certificate is shown", func() bool { return serial() != first })
 	second := serial()
 	fatal.If(t, os.WriteFile(cfg.TLSKey, []byte("broken"), 0o600))
-	time.Sleep(1100 * time.Millisecond) // until the files are looked at again
+	time.Sleep(1100 * time.Millisecond) // until the files are reloaded
 	expect.Equal(t, "serial number while the key is broken", second, serial())
 }
 
@@ -73,8 +73,8 @@ func TestASlowBodyOverHTTP2IsCutOff(t *testing.T) {
 	eventually(t, "the memory is given back", func() bool { return d.held(t) == 0 })
 }
 
-// TestARapidResetOverHTTP2HurtsNobodyElse opens requests and cancels each at once (CVE-2023-44487):
-// others are served as before, and what runs is bounded.
+// TestARapidResetOverHTTP2HurtsNobodyElse opens requests and cancels each at once
+// (CVE-2023-44487): other clients are unaffected, and concurrency stays bounded.
 func TestARapidResetOverHTTP2HurtsNobodyElse(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config()

@@ -13,8 +13,8 @@ import (
 
 const postPath = "/flow/flowRecord/batch"
 
-// TestAClientMayWaitUntilItsRecordsAreStored: the answer says whether they are,
-// and comes no later than was asked for.
+// TestAClientMayWaitUntilItsRecordsAreStored: the answer reports whether they are, within the
+// requested time.
 func TestAClientMayWaitUntilItsRecordsAreStored(t *testing.T) {
 	for _, tt := range []struct {
 		name, query, prefer string
@@ -61,8 +61,8 @@ func TestAClientMayWaitUntilItsRecordsAreStored(t *testing.T) {
 	}
 }
 
-// TestNothingIsHeldWhileAClientWaits: neither the memory of its body nor what
-// others need to post.
+// TestNothingIsHeldWhileAClientWaits: neither the memory of its body nor a slot that other posts
+// need.
 func TestNothingIsHeldWhileAClientWaits(t *testing.T) {
 	d := newDoor(t, config())
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestWhatCannotBeWaitedForIsSaid(t *testing.T) {
 	expect.Not(t, len(d.stream.stored()) != 0, "something was stored")
 }
 
-// TestNoRequestWaitsForAServerThatStops: who waits is told that it is not known.
+// TestNoRequestWaitsForAServerThatStops: a waiting request is answered as unknown.
 func TestNoRequestWaitsForAServerThatStops(t *testing.T) {
 	d := newDoor(t, config())
 	d.stream.behind = make(chan struct{})
