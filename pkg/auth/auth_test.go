@@ -22,7 +22,6 @@ import (
 	"sluice/pkg/flow"
 )
 
-// tokenFile writes a token file and returns its path.
 func tokenFile(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
@@ -177,9 +176,9 @@ func TestTheTokenFileIsFollowed(t *testing.T) {
 	steps := []struct {
 		name   string
 		do     func()
-		want   []bool // whether first and second are let in
+		want   []bool // whether first and second are accepted
 		stale  float64
-		errors int // complaints logged so far
+		errors int // errors logged so far
 	}{
 		{"an empty list", func() { writeFile(t, path, "[]") }, []bool{false, false}, 0, 0},
 		{"one token", func() { writeFile(t, path, line(first)) }, []bool{true, false}, 0, 0},
@@ -210,7 +209,7 @@ func TestTheTokenFileIsFollowed(t *testing.T) {
 	}
 }
 
-// metricValue reads one gauge by the value of its label.
+// metricValue reads one gauge by its label's value.
 func metricValue(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -237,8 +236,8 @@ func TestTokensAreNeverTheSame(t *testing.T) {
 	}
 }
 
-// FuzzAuthenticate sends any header: only the token itself is let in, and no
-// error quotes what was sent.
+// FuzzAuthenticate sends any header: only the token itself is accepted, and no error quotes the
+// header.
 func FuzzAuthenticate(f *testing.F) {
 	const token = "sluice_fuzz-token-that-nobody-guesses"
 	line := auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRead}}.Line()

@@ -27,7 +27,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// signingKey is a private key with the id its public half is published under.
+// signingKey is a private key with the published id of its public key.
 type signingKey struct {
 	id      string
 	alg     jose.SignatureAlgorithm
@@ -72,7 +72,7 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, claims 
 	return token
 }
 
-// claimsWith are good claims with some of them changed; nil removes one.
+// claimsWith are valid claims with changes; nil removes one.
 func claimsWith(changes map[string]any) map[string]any {
 	c := map[string]any{
 		"sub": "engine-a", "iss": "https://id.example", "aud": []string{"sluice", "other"},
@@ -98,7 +98,7 @@ func TestAJWTIsJudgedByItsSignatureAndClaims(t *testing.T) {
 		name    string
 		changes map[string]any
 		want    flow.Caller
-		why     string // of the refusal
+		why     string // the reason of the refusal
 	}{
 		{"good", nil, want, ""},
 		{"scopes as an array in scp", map[string]any{"scope": nil, "scp": []string{"read", "something"}}, flow.Caller{Subject: "engine-a", Source: "engine-a", Scopes: []flow.Scope{flow.ScopeRead}}, ""},
@@ -163,7 +163,7 @@ func TestATokenFromMemoryStillExpires(t *testing.T) {
 	})
 }
 
-// expect authenticates a token, which fails so or not at all.
+// answers authenticates a token, and compares the error.
 func answers(t *testing.T, a *auth.Authenticator, step, token string, want error) {
 	t.Helper()
 	if _, err := a.Authenticate(token); !errors.Is(err, want) || (want == nil) != (err == nil) {
@@ -171,7 +171,7 @@ func answers(t *testing.T, a *auth.Authenticator, step, token string, want error
 	}
 }
 
-// TestTheFileOfKeysIsFollowed, of public keys and of a secret.
+// TestTheFileOfKeysIsFollowed for public keys and for a secret.
 func TestTheFileOfKeysIsFollowed(t *testing.T) {
 	key, next := newECKey(t, "k1"), newECKey(t, "k2")
 	secret, second := bytes.Repeat([]byte("s"), 32), bytes.Repeat([]byte("b"), 32)
@@ -233,7 +233,7 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 	}
 }
 
-// An issuer signs tokens for many purposes with the same keys.
+// An issuer signs tokens of many types with the same keys.
 func TestATokenForAnotherPurposeIsRefused(t *testing.T) {
 	key := newECKey(t, "k1")
 	a := newAuth(t, auth.Config{JWT: auth.JWT{JWKS: tokenFile(t, keySet(t, key)), Issuer: "https://id.example", Audience: "sluice"}})
@@ -272,8 +272,8 @@ func TestScopesAndSubjectsHaveNamesOfTheirOwn(t *testing.T) {
 	expect.Not(t, err == nil || !strings.Contains(err.Error(), `begins with "jwt:"`), "a token file that takes a JWT's subject: %v", err)
 }
 
-// TestAJWTMayBeForSomeTablesAndTenants: what is no list is refused, and an empty
-// list means none rather than all.
+// TestAJWTMayBeForSomeTablesAndTenants: a claim that is not a list is refused, and an empty list
+// means none.
 func TestAJWTMayBeForSomeTablesAndTenants(t *testing.T) {
 	secret := []byte(strings.Repeat("s", 32))
 	file := filepath.Join(t.TempDir(), "secret")

@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// keyServer publishes a key set and counts how often it is asked.
+// keyServer publishes a key set and counts the requests.
 type keyServer struct {
 	*httptest.Server
 	set   atomic.Pointer[string] // nil: fails
