@@ -20,7 +20,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// world is an installation on a real server, as one process reaches it.
+// world is a deployment on a real server, as one process reaches it.
 type world struct {
 	*stream.Stream
 	server *natstest.Server
@@ -48,7 +48,7 @@ func (w *world) leases(instance string) *lease.Leases {
 	return lease.New(lease.Config{Instance: instance, Bucket: w.Leases, TTL: stream.LeaseTTL, Lanes: w.LaneNumbers}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
-// board shows who works on what, and complains when two work on one lane.
+// board records the owner of each lane, and fails on a second one.
 type board struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -70,7 +70,7 @@ func (b *board) exit(lane int) {
 	delete(b.on, lane)
 }
 
-// shares is how many lanes each instance works on.
+// shares counts the lanes of each instance.
 func (b *board) shares() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +81,7 @@ func (b *board) shares() map[string]int {
 	return m
 }
 
-// wait waits until want holds of the shares, and returns how long it took.
+// wait waits until want holds of the shares, and returns the time taken.
 func (b *board) wait(what string, limit time.Duration, want func(map[string]int) bool) time.Duration {
 	b.t.Helper()
 	begun := time.Now()
@@ -94,7 +94,6 @@ func (b *board) wait(what string, limit time.Duration, want func(map[string]int)
 	return time.Since(begun)
 }
 
-// worker is one instance that takes part.
 type worker struct {
 	*world
 	stop func() // cleanly
@@ -110,7 +109,7 @@ func (b *board) join(server *natstest.Server, instance string) *worker {
 			b.enter(instance, lane)
 			defer b.exit(lane)
 			<-ctx.Done()
-			time.Sleep(20 * time.Millisecond) // what it had in hand
+			time.Sleep(20 * time.Millisecond) // finishes its current work
 			return nil
 		})
 		expect.Not(b.t, err != nil, "%s: %v", instance, err)
@@ -147,12 +146,12 @@ func TestLanesAreShared(t *testing.T) {
 	c := b.join(w.server, "c")
 	b.wait("a, b and c", 10*time.Second, func(s map[string]int) bool { return even(s, "a", "b", "c") })
 
-	// What is stopped is taken at once.
+	// The lanes of a clean stop are taken at once.
 	a.stop()
 	if took := b.wait("b and c", 5*time.Second, func(s map[string]int) bool { return even(s, "b", "c") }); took > 2*time.Second {
 		t.Errorf("taking over from an instance that stopped took %v, want at most 2s", took)
 	}
-	// A lane that is added is noticed.
+	// An added lane is taken.
 	if n, err := w.AddLane(t.Context()); err != nil || n != 4 {
 		t.Fatalf("added lane %d, %v, want 4", n, err)
 	}
@@ -161,8 +160,8 @@ func TestLanesAreShared(t *testing.T) {
 	b.wait("b alone", 5*time.Second, func(s map[string]int) bool { return s["b"] == 5 })
 }
 
-// TestALaneOfAnInstanceThatDiedIsTakenOver, also where a server whose clock was set
-// back by ten minutes keeps its lease for as long.
+// TestALaneOfAnInstanceThatDiedIsTakenOver even if a server whose clock was set back by ten
+// minutes keeps its lease for that long.
 func TestALaneOfAnInstanceThatDiedIsTakenOver(t *testing.T) {
 	for _, setBack := range []bool{false, true} {
 		t.Run(fmt.Sprintf("clock set back %t", setBack), func(t *testing.T) {
@@ -182,11 +181,11 @@ func TestALaneOfAnInstanceThatDiedIsTakenOver(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			time.Sleep(3 * time.Second) // b sees it renewed
+			time.Sleep(3 * time.Second) // b sees the renewals
 			if got := b.shares(); got["a"] != 1 || got["b"] != 0 {
 				t.Fatalf("a lane that is held moved: %v", got)
 			}
-			a.nc.Close() // and never comes back; its work ends by itself
+			a.nc.Close() // permanently; its work ends by itself
 			took := b.wait("b alone", 20*time.Second, func(s map[string]int) bool { return s["b"] == 1 })
 			if t.Logf("taken over after %v", took); !setBack && took > 15*time.Second {
 				t.Error("want at most 15s")
@@ -206,7 +205,7 @@ func TestLeasesOutliveARestartOfTheServer(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		fatal.When(t, b.shares()["a"] != 1, "the lane was given up")
 	}
-	// Others still see it held, and take it when it is left.
+	// Other instances still see it held, and take it after its release.
 	second := b.join(w.server, "b")
 	time.Sleep(3 * time.Second)
 	if got := b.shares(); got["a"] != 1 || got["b"] != 0 {
@@ -215,8 +214,8 @@ func TestLeasesOutliveARestartOfTheServer(t *testing.T) {
 	second.stop()
 }
 
-// TestLanesAreSharedAfterTheBucketWasSetBack: its numbers begin again, as after
-// a restored backup, and those who watch it wait for higher ones.
+// TestLanesAreSharedAfterTheBucketWasSetBack: revisions restart, as after a restore, and watchers
+// wait for higher ones.
 func TestLanesAreSharedAfterTheBucketWasSetBack(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -242,7 +241,7 @@ func TestLanesAreSharedAfterTheBucketWasSetBack(t *testing.T) {
 		_, err = js.AddStream(&info.Config)
 	}
 	fatal.If(t, err)
-	time.Sleep(6 * time.Second) // a finds its leases gone, and takes them again
+	time.Sleep(6 * time.Second) // a finds its leases missing, and takes them again
 	b.join(w.server, "b")
 	even := func(s map[string]int) bool { return s["a"] == 1 && s["b"] == 1 }
 	took := b.wait("a and b", 30*time.Second, even)
