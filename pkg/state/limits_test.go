@@ -16,7 +16,6 @@ import (
 	"sluice/pkg/stream"
 )
 
-// fieldPut makes a field of a subject.
 func fieldPut(t *testing.T, subject, field string) *change.Change {
 	t.Helper()
 	c, _, err := change.NewFieldPut("t", field, subject, []byte(`{"name":"n"}`))
@@ -24,7 +23,6 @@ func fieldPut(t *testing.T, subject, field string) *change.Change {
 	return c
 }
 
-// fieldDeleted makes a tombstone by a subject.
 func fieldDeleted(t *testing.T, subject, field string) *change.Change {
 	t.Helper()
 	c, err := change.NewFieldDelete("t", field, subject, 0)
@@ -71,7 +69,7 @@ func TestUsageCountsFieldsBySubject(t *testing.T) {
 	expect.Not(t, usage.Full(), "it is full")
 }
 
-// TestTheStateHasASize: it is full before NATS refuses anything.
+// TestTheStateHasASize: it is full before NATS refuses a write.
 func TestTheStateHasASize(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -103,8 +101,8 @@ func TestTheStateHasASize(t *testing.T) {
 	}
 }
 
-// TestOldTombstonesAreForgotten, but not while the stream holds a change of the
-// field, and not when it was put again meanwhile.
+// TestOldTombstonesAreForgotten unless the stream still holds a change of the field, or the field
+// was put again.
 func TestOldTombstonesAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -130,7 +128,7 @@ func TestOldTombstonesAreForgotten(t *testing.T) {
 	key := change.Target{Table: "t", Field: "b"}.Key()
 	kv, err := w.bucket.Get(t.Context(), key)
 	fatal.If(t, err)
-	revision, err := w.bucket.Put(t.Context(), key, kv.Value()) // another writer gets ahead
+	revision, err := w.bucket.Put(t.Context(), key, kv.Value()) // a concurrent writer comes first
 	fatal.If(t, err)
 	fatal.If(t, w.stream.ForgetState(t.Context(), key, revision-1))
 	sweep(young, 3)

@@ -18,7 +18,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// history is a few changes of every kind, published, and what they make.
+// history publishes a few changes of every kind, and returns the resulting documents.
 func history(t *testing.T, w *world) (messages []flow.Message, want map[string]string) {
 	t.Helper()
 	w.publish(
@@ -75,8 +75,7 @@ func TestChangesAreAppliedInOrder(t *testing.T) {
 	}
 }
 
-// Whatever comes again, in whatever pieces, from whichever process and after a
-// restart of the server, is not even written.
+// Repeats are not written, in any chunks, from any process, and after a server restart.
 func TestReplaysChangeNothing(t *testing.T) {
 	w := open(t)
 	messages, want := history(t, w)
@@ -101,7 +100,7 @@ func TestReplaysChangeNothing(t *testing.T) {
 	}
 }
 
-// Each step fails in both ways: not done, and done but not known.
+// Each step fails in both ways: not done, and done but unanswered.
 func TestAnyFailureIsMadeGoodByTryingAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
@@ -127,8 +126,7 @@ func TestAnyFailureIsMadeGoodByTryingAgain(t *testing.T) {
 	}
 }
 
-// An owner that has lost its lane without knowing applies the same history,
-// or an older part of it, at the same time.
+// A superseded owner applies the same history, or an older part of it, concurrently.
 func TestTwoOwnersAtOnceDoNoHarm(t *testing.T) {
 	w := open(t)
 	messages, want := history(t, w)
@@ -147,7 +145,7 @@ func TestTwoOwnersAtOnceDoNoHarm(t *testing.T) {
 	expect.Equal(t, "audit", audited(messages), w.audits.all())
 }
 
-// A write that another writer gets ahead of is made again, on top of the other.
+// A write that conflicts with another writer's is retried on top of it.
 func TestAConflictIsNoFailure(t *testing.T) {
 	for name, earlier := range map[string]int{"the first entry": 0, "a later one": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -172,8 +170,8 @@ sluice_state_changes_skipped_total 2
 	}
 }
 
-// Another stream counts from 1 again: its changes are not taken for those that
-// were written down under the same sequences.
+// Another stream counts from 1 again: its changes are not mistaken for those recorded under the
+// same sequences.
 func TestTokensTellStreamsApart(t *testing.T) {
 	w, other := open(t), open(t)
 	w.publish(patch(t, "ann", `{"a":1}`))
@@ -184,8 +182,7 @@ func TestTokensTellStreamsApart(t *testing.T) {
 	expect.Equal(t, "inserts", 2, len(w.audits.rows))
 }
 
-// What can never be applied is refused as poison, whatever it is, and the
-// changes around it are applied.
+// A message that can never be applied is refused as poison, and the changes around it are applied.
 func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
 	good := func(w *world) []flow.Message {
 		w.publish(patch(w.t, "ann", `{"name":"Ann"}`), patch(w.t, "ann", `{"a":"b"}`), patch(w.t, "ann", `{"remarks":"r"}`))
@@ -193,10 +190,10 @@ func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name string
-		bad  func(t *testing.T, w *world, m *flow.Message) // what becomes of the second of three
+		bad  func(t *testing.T, w *world, m *flow.Message) // corrupts the second of three
 		code string
 
-		accepted bool // it is a change, which is written down
+		accepted bool // it is a change, and is recorded
 	}{
 		{"what is no change", func(_ *testing.T, _ *world, m *flow.Message) { m.Body = []byte(`[{"id":"1-1"}]`) }, "not_a_change", false},
 		{"a change under another name", func(_ *testing.T, _ *world, m *flow.Message) { m.Topic = "flow.0.change.user.Ym9i" }, "wrong_topic", false},
@@ -226,8 +223,8 @@ func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
 	}
 }
 
-// TestAChangeOfADamagedEntryIsSetAside: it keeps nothing else waiting, and the
-// entry is left to an operator.
+// TestAChangeOfADamagedEntryIsSetAside: it blocks no other change, and the entry is left to an
+// operator.
 func TestAChangeOfADamagedEntryIsSetAside(t *testing.T) {
 	for _, value := range []string{``, `{`, `{"target":{"user":"bob"}}`, `{"target":{"user":"ann"},"doc":[],"seq":0}`} {
 		w := open(t)
@@ -250,7 +247,7 @@ func TestAChangeOfADamagedEntryIsSetAside(t *testing.T) {
 	}
 }
 
-// A key that an operator deleted by hand counts as nothing.
+// A key deleted by an operator counts as absent.
 func TestADeletedKeyIsWrittenAnew(t *testing.T) {
 	w := open(t)
 	w.publish(patch(t, "ann", `{"name":"Ann"}`))
@@ -278,7 +275,7 @@ func TestEntries(t *testing.T) {
 		expect.Not(t, n != want, "%s: %d entries, want %d", filter, n, want)
 	}
 	for range w.store.Entries(t.Context(), ">") {
-		break // a caller that has seen enough
+		break // a caller may stop early
 	}
 }
 
@@ -303,8 +300,8 @@ func TestWithoutNATSTheStateIsUnavailable(t *testing.T) {
 	w.wantDocuments(map[string]string{"ann": `{"name":"Ann"}`})
 }
 
-// TestAConditionalChangeIsAppliedToItsStateAlone: however its messages are cut, and when
-// they are applied again from the beginning, in a later incarnation.
+// TestAConditionalChangeIsAppliedToItsStateAlone: in any cut of the messages, and when replayed
+// from the beginning in a later incarnation.
 func TestAConditionalChangeIsAppliedToItsStateAlone(t *testing.T) {
 	w := open(t)
 	ann := change.Target{User: "ann"}
@@ -318,7 +315,7 @@ func TestAConditionalChangeIsAppliedToItsStateAlone(t *testing.T) {
 	}
 	first := patch(`{"name":"a","company":"first"}`)
 	second := patch(`{"name":"b"}`, first)
-	late := patch(`{"name":"c","company":"late"}`, first) // decided on the state before
+	late := patch(`{"name":"c","company":"late"}`, first) // conditional on the previous state
 	third := patch(`{"mobile":"3"}`, second)
 	w.publish(first, second, late, third)
 	messages := w.messages()

@@ -28,8 +28,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// world is an installation on a real server: the stream, the bucket, an applier
-// and what is written down.
+// world is a deployment on a real server: the stream, the bucket, an applier and the audit rows.
 type world struct {
 	t      *testing.T
 	server *natstest.Server
@@ -46,7 +45,7 @@ func open(t *testing.T) *world {
 	return openOn(t, natstest.Start(t))
 }
 
-// openOn opens everything anew on a server, as another process would.
+// openOn opens new clients on a server, as another process would.
 func openOn(t *testing.T, server *natstest.Server) *world {
 	t.Helper()
 	w := &world{t: t, server: server, audits: &audits{rows: map[string][]change.Audit{}}, reg: prometheus.NewRegistry()}
@@ -66,10 +65,9 @@ func openOn(t *testing.T, server *natstest.Server) *world {
 	return w
 }
 
-// open is the bucket, with its faults.
+// open returns the bucket, with its faults.
 func (w *world) open() (broker.KeyValue, error) { return w.bucket, nil }
 
-// publish makes changes durable in the stream.
 func (w *world) publish(changes ...*change.Change) {
 	w.t.Helper()
 	p := stream.NewPublisher(w.stream)
@@ -80,7 +78,6 @@ func (w *world) publish(changes ...*change.Change) {
 	}
 }
 
-// messages reads lane 0 from the beginning.
 func (w *world) messages() []flow.Message {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
@@ -103,8 +100,8 @@ func (w *world) messages() []flow.Message {
 	return all
 }
 
-// apply does what the ingester does: it applies the messages, and writes them
-// down, each again after an error. It returns the sequences set aside.
+// apply acts as the ingester: it applies and records the messages, retrying each after an error.
+// It returns the dead-lettered sequences.
 func (w *world) apply(messages ...flow.Message) (dead []uint64) {
 	w.t.Helper()
 	dead = w.applyOnly(messages...)
@@ -118,7 +115,7 @@ func (w *world) apply(messages ...flow.Message) (dead []uint64) {
 	return nil
 }
 
-// applyOnly goes one by one when a message is refused.
+// applyOnly applies one by one after a message is refused.
 func (w *world) applyOnly(messages ...flow.Message) (dead []uint64) {
 	w.t.Helper()
 	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
@@ -141,8 +138,8 @@ func (w *world) applyOnly(messages ...flow.Message) (dead []uint64) {
 	return nil
 }
 
-// documents is everything the store remembers: the document by the target's
-// name, or a dagger for a tombstone.
+// documents are all entries of the store: the document by target name, or a dagger for a
+// tombstone.
 func (w *world) documents() map[string]string {
 	w.t.Helper()
 	all := map[string]string{}
@@ -162,7 +159,7 @@ func (w *world) wantDocuments(want map[string]string) {
 	expect.Equal(w.t, "documents", want, w.documents())
 }
 
-// revisions is the revision of every entry: it moves with each write.
+// revisions are the revisions of all entries: each write changes one.
 func (w *world) revisions() map[string]uint64 {
 	w.t.Helper()
 	all := map[string]uint64{}
@@ -201,7 +198,7 @@ func remove(t *testing.T, table, field string, version uint64) *change.Change {
 	return c
 }
 
-// audits keeps rows by token, as the warehouse does, and fails as it is told.
+// audits keeps rows by token, as the warehouse does, with injected faults.
 type audits struct {
 	mu   sync.Mutex
 	rows map[string][]change.Audit
@@ -220,7 +217,7 @@ func (a *audits) InsertChanges(_ context.Context, token string, rows []change.Au
 	})
 }
 
-// all is every row, by its sequence; one that is there twice shows.
+// all are the rows by sequence; a duplicate appears twice.
 func (a *audits) all() (rows []change.Audit) {
 	for _, token := range slices.Sorted(maps.Keys(a.rows)) {
 		rows = append(rows, a.rows[token]...)
@@ -229,15 +226,15 @@ func (a *audits) all() (rows []change.Audit) {
 	return rows
 }
 
-// faults is what happens to the next calls, in order; then they work.
+// faults are the outcomes of the next calls, in order; later calls succeed.
 type faults []fault
 
 type fault int
 
 const (
 	works  fault = iota
-	before       // fails, and has done nothing
-	after        // fails, but has done it
+	before       // fails, not applied
+	after        // fails, but applied
 )
 
 var errFault = errors.New("the bucket did not answer")
@@ -263,7 +260,7 @@ type flaky struct {
 	mu     sync.Mutex
 	fail   faults
 	writes int
-	first  func() // once, before the next write
+	first  func() // runs once, before the next write
 }
 
 func (f *flaky) begin() {
@@ -290,7 +287,7 @@ func (f *flaky) Update(ctx context.Context, key string, value []byte, revision u
 	return rev, err
 }
 
-// What cmd joins fits together.
+// The wiring of cmd compiles.
 var (
 	_ api.State      = (*state.Store)(nil)
 	_ ingest.Changes = (*state.Applier)(nil)
