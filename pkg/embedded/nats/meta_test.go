@@ -15,8 +15,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestAnInterruptedChangeOfAStreamIsFinished: killed between the two files that
-// a change of the configuration replaces, the server would not know the stream.
+// TestAnInterruptedChangeOfAStreamIsFinished: a configuration change replaces two files; after a
+// kill between them, the server would lose the stream.
 func TestAnInterruptedChangeOfAStreamIsFinished(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -54,7 +54,7 @@ func TestAnInterruptedChangeOfAStreamIsFinished(t *testing.T) {
 	}
 }
 
-// TestAServerThatRanAloneJoinsNoCluster: NATS would delete what it holds.
+// TestAServerThatRanAloneJoinsNoCluster: NATS would delete its streams.
 func TestAServerThatRanAloneJoinsNoCluster(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()

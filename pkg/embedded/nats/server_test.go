@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { natstest.Main(m) }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// start starts a server for the time of the test.
+// start runs a server until the test ends.
 func start(t *testing.T, cfg nats.Config) *nats.Server {
 	t.Helper()
 	if cfg.Data == "" {
@@ -36,7 +36,7 @@ func start(t *testing.T, cfg nats.Config) *nats.Server {
 	return s
 }
 
-// stream makes a stream, or opens it.
+// stream opens a stream, or creates it.
 func stream(t *testing.T, nc *client.Conn) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(nc)

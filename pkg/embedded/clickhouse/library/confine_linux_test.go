@@ -21,11 +21,11 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// envConfine makes the test binary a process that confines itself to the data
-// folder of the Config in it, and tries to get out.
+// envConfine makes the test binary a process that confines itself to the data folder of its
+// Config, and tries to escape.
 const envConfine = "CLICKHOUSE_TEST_CONFINE"
 
-// attempts are what a confined process tries, each by name.
+// attempts are the actions of a confined process, by name.
 func attempts(data, outside, address string) map[string]func() error {
 	return map[string]func() error{
 		"inside: write":  func() error { return os.WriteFile(filepath.Join(data, "a"), []byte("a"), 0o600) },
@@ -69,7 +69,7 @@ func confined(config string) {
 	if err != nil || kept != "kept" {
 		panic(fmt.Sprintf("kept %q: %v", kept, err))
 	}
-	all := attempts(cfg.Data, cfg.Listen, cfg.HTTP) // ordered, since what is inside builds on what was before
+	all := attempts(cfg.Data, cfg.Listen, cfg.HTTP) // in order: later ones depend on earlier ones
 	for _, name := range []string{"inside: write", "inside: make", "inside: move", "inside: link", "inside: remove"} {
 		fmt.Printf("%s: %v\n", name, all[name]())
 		delete(all, name)
@@ -79,8 +79,7 @@ func confined(config string) {
 	}
 }
 
-// TestConfinedProcessStaysInItsFolder needs a kernel with Landlock, as every
-// machine has that builds this.
+// TestConfinedProcessStaysInItsFolder needs a kernel with Landlock, as on every build machine.
 func TestConfinedProcessStaysInItsFolder(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	fatal.If(t, os.WriteFile(outside, []byte("outside"), 0o600))

@@ -38,8 +38,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestLocateTrustsNoFolderAbove: a user that can write to a folder above the
-// working folder, such as /tmp, must not get code into the program.
+// TestLocateTrustsNoFolderAbove: a user with write access to a parent folder, such as /tmp, must
+// not get code into the program.
 func TestLocateTrustsNoFolderAbove(t *testing.T) {
 	t.Setenv(library.EnvLibrary, "")
 	fetched, err := library.Fetched()
@@ -68,8 +68,7 @@ func TestNotALibrary(t *testing.T) {
 	}
 }
 
-// TestCodesAreThoseOfTheEngine asks the engine for the codes of the names that the
-// front uses.
+// TestCodesAreThoseOfTheEngine queries the engine for the codes of the names that the front uses.
 func TestCodesAreThoseOfTheEngine(t *testing.T) {
 	known := map[string]string{}
 	for line := range strings.Lines(clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT errorCodeToName(number), number FROM numbers(2000)")) {

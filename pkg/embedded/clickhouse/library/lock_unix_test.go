@@ -15,8 +15,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestTheFolderIsTakenWhenTheEngineBeforeHasLetGoOfIt: one that was killed has let go
-// of our lock, and not yet of its own.
+// TestTheFolderIsTakenWhenTheEngineBeforeHasLetGoOfIt: a killed engine has released our lock, and
+// not yet its own.
 func TestTheFolderIsTakenWhenTheEngineBeforeHasLetGoOfIt(t *testing.T) {
 	folder := t.TempDir()
 	status, err := os.Create(filepath.Join(folder, "status"))

@@ -45,7 +45,7 @@ func TestForgetUnfinished(t *testing.T) {
 			table := filepath.Join(data, "store", "abc", "abcdef")
 			var newest string
 			for i, text := range tt.logs {
-				newest = filepath.Join(table, "deduplication_logs", fmt.Sprintf("deduplication_log_%d.txt", i+9)) // 9 and 10: by number, not by letter
+				newest = filepath.Join(table, "deduplication_logs", fmt.Sprintf("deduplication_log_%d.txt", i+9)) // 9 and 10: sorted as numbers, not as text
 				fatal.If(t, os.MkdirAll(filepath.Dir(newest), 0o700))
 				fatal.If(t, os.WriteFile(newest, []byte(text), 0o600))
 			}

@@ -26,7 +26,7 @@ func TestPasswordIsAskedForEverywhere(t *testing.T) {
 	var all sync.WaitGroup
 	for _, wrong := range [][2]string{{"me", "wrong"}, {"me", ""}, {"default", "secret"}, {"other", "secret"}, {"me", "secret2"}} {
 		c := open(t, address(wrong[0], wrong[1]))
-		all.Go(func() { wantCode(t, c.Ping(t.Context()), 516) }) // slowly
+		all.Go(func() { wantCode(t, c.Ping(t.Context()), 516) }) // delayed
 	}
 	all.Wait()
 	basic := func(user, password string) http.Header {
@@ -70,7 +70,7 @@ func TestPasswordIsAskedForEverywhere(t *testing.T) {
 	if answer, err := http.Get(e.HTTP() + "/ping"); err != nil || answer.StatusCode != 200 {
 		t.Errorf("/ping: %v, %v", answer, err)
 	}
-	t.Cleanup(func() { // after those in parallel
+	t.Cleanup(func() { // after the parallel subtests
 		log := e.Log()
 		expect.Not(t, strings.Contains(log, "secret") || strings.Contains(log, "wrong"), "the password is in the log:\n%s", log)
 		for _, failed := range []string{"user=me", "user=other", "protocol=native", "protocol=http", "failures=10"} {
@@ -92,10 +92,10 @@ func TestAddressesWithoutPasswordAreLoopback(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
-	t.Parallel() // an engine of its own, and much waiting
+	t.Parallel() // its own engine, and long waits
 	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.Slots = 3 })
 	var all sync.WaitGroup
-	for n := range 12 { // More than fit, each waiting for its turn.
+	for n := range 12 { // more than fit, each queued
 		all.Go(func() {
 			expect.Equal(t, "result", fmt.Sprint(n, "\n"), clickhousetest.Exec(t, e, fmt.Sprint("SELECT ", n, " + sleep(0.05)")))
 		})
@@ -118,9 +118,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	expect.Equal(t, "result", "1\n", clickhousetest.Exec(t, e, "SELECT 1"))
 }
 
-// TestIdleSessionsHoldNoSlot opens many more than there are slots, and lets them be.
+// TestIdleSessionsHoldNoSlot opens many more sessions than slots, and leaves them idle.
 func TestIdleSessionsHoldNoSlot(t *testing.T) {
-	t.Parallel() // an engine of its own, and much waiting
+	t.Parallel() // its own engine, and long waits
 	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.Slots, cfg.Sessions = 2, 12 })
 	for range 12 {
 		c := open(t, e.URL("default"))
@@ -130,8 +130,8 @@ func TestIdleSessionsHoldNoSlot(t *testing.T) {
 	wantCode(t, open(t, e.URL("default")).Ping(t.Context()), 202) // one session too many
 }
 
-// TestNamesOfExceptionsAreOnesOfTheEngine asks the engine for its names: one
-// that is misspelt here would silently become a 500.
+// TestNamesOfExceptionsAreOnesOfTheEngine queries the engine for its names: a misspelt one would
+// silently become a 500.
 func TestNamesOfExceptionsAreOnesOfTheEngine(t *testing.T) {
 	known := map[string]bool{}
 	for name := range strings.Lines(clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT errorCodeToName(number) FROM numbers(2000)")) {

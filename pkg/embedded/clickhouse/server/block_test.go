@@ -19,7 +19,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// everyLayout is a SELECT of every layout a column can have.
+// everyLayout is a SELECT with every column layout.
 const everyLayout = `SELECT
 	toInt8(number) AS a, toUInt16(number) AS b, toInt32(number) AS c, number AS d, toInt128(number) AS e, toUInt256(number) AS f,
 	toFloat32(number) AS g, toFloat64(number) AS h, modulo(number, 2) = 0 AS i, toDate(number) AS j, toDateTime(number, 'UTC') AS k, toDateTime64(number, 3, 'UTC') AS l,
@@ -36,13 +36,13 @@ const everyLayout = `SELECT
 	CAST(number, 'SimpleAggregateFunction(sum, UInt64)') AS saf, CAST([(1, 'a')], 'Nested(x Int64, y String)') AS nst
 FROM numbers(%d) SETTINGS allow_suspicious_low_cardinality_types = 1, enable_time_time64_type = 1`
 
-// nativeOf is what the engine prints of a SELECT as FORMAT Native.
+// nativeOf is the result of a SELECT in FORMAT Native.
 func nativeOf(t testing.TB, e *clickhousetest.Engine, sql string) []byte {
 	t.Helper()
 	return []byte(clickhousetest.Exec(t, e, sql+" FORMAT Native"))
 }
 
-// emptyInfo is the info that begins a block on the wire.
+// emptyInfo is the block info before a block on the wire.
 func emptyInfo() []byte {
 	var b proto.Buffer
 	proto.BlockInfo{BucketNum: -1}.Encode(&b)
@@ -110,8 +110,8 @@ func TestBlockRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// FuzzReadBlock compares with ch-go, which decodes every value: both must find
-// the end of a block at the same place.
+// FuzzReadBlock compares with ch-go, which decodes every value: both must find the same end of a
+// block.
 func FuzzReadBlock(f *testing.F) {
 	for _, input := range []proto.Input{
 		newChBlockOf(0).input(), newChBlockOf(1).input(), newChBlockOf(7).input(),
@@ -134,7 +134,7 @@ func FuzzReadBlock(f *testing.F) {
 		var block proto.Block
 		var results proto.Results
 		if block.DecodeBlock(reader, server.PlainRevision, results.Auto()) != nil {
-			return // It also looks at values, and knows fewer types.
+			return // it also checks values, and supports fewer types
 		}
 		rest, err := reader.ReadRaw(len(end))
 		if err != nil || string(rest) != end || block.Columns != int(columns) || block.Rows != int(rows) {
@@ -151,7 +151,7 @@ func newChBlockOf(rows int64) *chBlock {
 	return b
 }
 
-// BenchmarkReadBlock is what a block of records costs before the engine has it.
+// BenchmarkReadBlock is the cost of a block of records before the engine receives it.
 func BenchmarkReadBlock(b *testing.B) {
 	const rows = 50_000
 	var encoded proto.Buffer
@@ -190,8 +190,7 @@ func TestFramesAreUndone(t *testing.T) {
 	}
 }
 
-// FuzzFrames compares with ch-go's reader, up to where frames begin to differ in
-// what is allowed.
+// FuzzFrames compares with ch-go's reader, as far as both allow the same frames.
 func FuzzFrames(f *testing.F) {
 	for _, method := range []compress.Method{compress.LZ4, compress.ZSTD, compress.None} {
 		w := compress.NewWriter(compress.LevelZero, method)
@@ -199,7 +198,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add(w.Data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) > 24 && data[24] > 0 { // Data of 16 MiB and more: ch-go allocates it.
+		if len(data) > 24 && data[24] > 0 { // at least 16 MiB, which ch-go allocates
 			return
 		}
 		want, wantErr := io.ReadAll(compress.NewReader(bytes.NewReader(data)))

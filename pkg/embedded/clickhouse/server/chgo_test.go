@@ -41,7 +41,7 @@ func chCount(t *testing.T, c *ch.Client, from string) uint64 {
 	return n.Row(0)
 }
 
-// chBlock has columns of the types that our ingester sends.
+// chBlock has columns of the types that the ingester sends.
 type chBlock struct {
 	id      proto.ColStr
 	key     proto.ColInt64
@@ -126,7 +126,7 @@ func wantChCode(t *testing.T, err error, code int) {
 	}
 }
 
-// errStop ends an INSERT in the middle.
+// errStop aborts an INSERT.
 var errStop = errors.New("stop here")
 
 func TestClientGoneInMidInsertStoresNothing(t *testing.T) {
@@ -170,8 +170,7 @@ func TestClientGoneInMidInsertStoresNothing(t *testing.T) {
 	}
 }
 
-// cutConn is a connection that is closed after so many more bytes, if left is
-// not negative.
+// cutConn is a connection that is closed after left more bytes, unless left is negative.
 type cutConn struct {
 	net.Conn
 	left int

@@ -21,7 +21,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestDriverOverHTTP is Grafana's data source and clickhouse-go's other protocol.
+// TestDriverOverHTTP covers Grafana's data source and clickhouse-go's HTTP protocol.
 func TestDriverOverHTTP(t *testing.T) {
 	database, _ := clickhousetest.FreshDatabase(t)
 	for _, compress := range []string{"none", "lz4", "zstd", "gzip"} {
@@ -61,8 +61,8 @@ func TestDriverOverHTTP(t *testing.T) {
 	}
 }
 
-// TestNativeTellsColumnsFirst: some clients take the columns from a block without
-// rows before the first with rows, and time zones from their types.
+// TestNativeTellsColumnsFirst: some clients read the columns from an empty first block, and time
+// zones from their types.
 func TestNativeTellsColumnsFirst(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address)
@@ -103,14 +103,14 @@ func TestHTTPForms(t *testing.T) {
 		return got
 	}
 	expect.Equal(t, "result", ok("[42, 3]\n"), post([2]string{"query", "SELECT {a:Int32} + 1, getSetting('max_threads')"}, [2]string{"param_a", "41"}, [2]string{"max_threads", "3"}))
-	for parameter, code := range map[string]string{"t_format": "115", "nosuch": "115"} { // of a table that did not come
+	for parameter, code := range map[string]string{"t_format": "115", "nosuch": "115"} { // of a missing table
 		if got, _ := get(t, url.Values{"query": {"SELECT 1"}, parameter: {"Native"}}); got.Exception != code {
 			t.Errorf("%s: %+v, want code %s", parameter, got, code)
 		}
 	}
 }
 
-// TestNativeExternalTables are there for one statement, and the connection goes on.
+// TestNativeExternalTables exist for one statement, and the connection stays usable.
 func TestNativeExternalTables(t *testing.T) {
 	c := dial(t, "default", ch.Options{})
 	rows := make(proto.ColUInt64, 100_000)
@@ -130,9 +130,9 @@ func TestNativeExternalTables(t *testing.T) {
 	expect.Equal(t, "afterwards there are of 3 rows", 3, chCount(t, c, "numbers(3)"))
 }
 
-// TestWrongPasswordsAreAnsweredLaterAndLater, and the right one at once.
+// TestWrongPasswordsAreAnsweredLaterAndLater, and the correct one at once.
 func TestWrongPasswordsAreAnsweredLaterAndLater(t *testing.T) {
-	t.Parallel() // an engine of its own, and much waiting
+	t.Parallel() // its own engine, and long waits
 	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.User, cfg.Password = "me", "secret" })
 	begun := time.Now()
 	for range 4 { // 50, 100, 200 and 400 ms
@@ -145,7 +145,7 @@ func TestWrongPasswordsAreAnsweredLaterAndLater(t *testing.T) {
 	if took := time.Since(begun); took < 750*time.Millisecond {
 		t.Errorf("four wrong passwords were answered within %s", took)
 	}
-	for range 20 { // were it slowed as the wrong ones are, for 20 s
+	for range 20 { // 20 s if slowed like wrong ones
 		clickhousetest.Exec(t, e, "SELECT 1")
 	}
 	if took := time.Since(begun); took > 15*time.Second {
@@ -193,7 +193,7 @@ func TestHTTPSessionsLast(t *testing.T) {
 		}
 		expect.Equal(t, fmt.Sprintf("%s %s %v", step.method, step.sql, step.more), step.want, got)
 	}
-	time.Sleep(1500 * time.Millisecond) // Asking would keep it.
+	time.Sleep(1500 * time.Millisecond) // a query would keep it alive
 	if got := ask("POST", "SELECT 1", "session_check", "1"); got.Exception != "372" {
 		t.Errorf("after its time the session is there: %+v", got)
 	}
@@ -203,7 +203,7 @@ func TestHTTPSessionsLast(t *testing.T) {
 	expect.Equal(t, "result", ok("0\n"), <-slow)
 }
 
-// TestNativeQueryParameters: values that stand apart from the statement.
+// TestNativeQueryParameters: values sent apart from the statement.
 func TestNativeQueryParameters(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address)

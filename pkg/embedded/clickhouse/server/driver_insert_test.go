@@ -28,7 +28,7 @@ func insert(t *testing.T, c driver.Conn, table string, rows ...[]any) {
 	}
 }
 
-// tokenSettings are what our ingester sends with each INSERT.
+// tokenSettings are the ingester's settings of each INSERT.
 func tokenSettings(token string) clickhouse.Settings {
 	return clickhouse.Settings{
 		"async_insert": 0, "insert_deduplicate": 1, "deduplicate_blocks_in_dependent_materialized_views": 1,
@@ -36,7 +36,7 @@ func tokenSettings(token string) clickhouse.Settings {
 	}
 }
 
-// countedTable makes a table with two materialized views that count its rows.
+// countedTable creates a table with two materialized views that count its rows.
 func countedTable(t *testing.T, c driver.Conn, name string) {
 	t.Helper()
 	const window = " SETTINGS non_replicated_deduplication_window = 10000"
@@ -57,8 +57,8 @@ func counted(t *testing.T, c driver.Conn, name string) (n counts) {
 	return n
 }
 
-// TestDriverMayFlushABatchInBlocks, and is told profile events after each and at the
-// end: some drivers, clickhouse-driver among them, wait for them.
+// TestDriverMayFlushABatchInBlocks: the server sends profile events after each block and at the
+// end; some drivers, such as clickhouse-driver, wait for them.
 func TestDriverMayFlushABatchInBlocks(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address+"?compress=lz4")

@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// connections are the ways clickhouse-go can be set up on the native protocol.
+// connections are the variants of clickhouse-go's native protocol.
 var connections = map[string]string{"plain": "", "lz4": "?compress=lz4", "zstd": "?compress=zstd"}
 
 func open(t *testing.T, address string) driver.Conn {
@@ -49,7 +49,7 @@ func count(t *testing.T, c driver.Conn, from string) (n uint64) {
 	return n
 }
 
-// wantCode checks that err is an exception of ClickHouse with this code.
+// wantCode requires an exception of ClickHouse with this code.
 func wantCode(t *testing.T, err error, code int32) {
 	t.Helper()
 	var exception *clickhouse.Exception

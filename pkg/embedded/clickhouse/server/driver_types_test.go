@@ -62,8 +62,7 @@ func TestDriverRoundTripsEveryTypeOfTheSchema(t *testing.T) {
 	}
 }
 
-// compareRow compares the values of a row by how they print, which is the same
-// for what the driver takes and what it gives.
+// compareRow compares the values of a row as printed: input and output of the driver print alike.
 func compareRow(t *testing.T, got driver.Rows, want []any) {
 	t.Helper()
 	types := got.ColumnTypes()

@@ -5,14 +5,14 @@ import (
 	"io"
 )
 
-// Statement is what parseStatement finds, for tests.
+// Statement is the result of parseStatement.
 type Statement struct {
 	Text, Verb, Format, WithoutFormat string
 	Many                              bool
 	Insert                            *Insert
 }
 
-// Insert is the insert of a statement, for tests.
+// Insert is the insert of a statement.
 type Insert struct{ Head, Target, Columns, Format, Data string }
 
 func ParseStatement(text string) Statement {
@@ -31,10 +31,10 @@ func ReadBlock(src io.Reader, max uint64) (columns, rows uint64, body []byte, er
 	return read.columns, read.rows, read.body, err
 }
 
-// NewFrames undoes ClickHouse's compression.
+// NewFrames decodes ClickHouse's compression.
 func NewFrames(src io.Reader) io.Reader { return &frames{src: bufio.NewReader(src)} }
 
-// Hello is the hello of a client, for tests.
+// Hello is a client's hello.
 type Hello struct {
 	Client                   string
 	Revision                 int
@@ -46,7 +46,7 @@ func ReadHello(src *bufio.Reader) (Hello, error) {
 	return Hello{h.client, h.revision, h.database, h.user, h.password}, err
 }
 
-// Query is a query of a client, for tests.
+// Query is a client's query.
 type Query struct {
 	ID, Body   string
 	Settings   [][2]string
@@ -66,14 +66,14 @@ func Statuses() map[int]string { return statuses }
 
 const Revision = revision
 
-// LeavesDatabase says which name in a text leaves the database, or "".
+// LeavesDatabase returns the name in a text that leaves the database, or "".
 func LeavesDatabase(text string) string {
 	what, _ := leavesDatabase(text)
 	return what
 }
 
-// Leaves are the names that do.
+// Leaves are the names that leave the database.
 func Leaves() map[string]bool { return leaves }
 
-// PlainRevision is the last one in which columns carry no byte of their own.
+// PlainRevision is the last revision in which columns have no extra byte.
 const PlainRevision = 54453

@@ -94,8 +94,8 @@ func TestHTTPStreamsLargeResults(t *testing.T) {
 	}
 }
 
-// TestHTTPBreaksAResultOffOnALateError, and tells of it as servers do, so that no result
-// can be taken for one.
+// TestHTTPBreaksAResultOffOnALateError and reports it as servers do, so that a partial result is
+// not mistaken for a complete one.
 func TestHTTPBreaksAResultOffOnALateError(t *testing.T) {
 	e := clickhousetest.Shared(t)
 	answer, err := http.Get(e.HTTP() + "/?query=" + url.QueryEscape("SELECT number, throwIf(number = 5000000) FROM numbers(10000000)"))

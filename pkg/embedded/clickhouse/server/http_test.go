@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// reply is what matters of an answer over HTTP.
+// reply is the compared parts of an HTTP response.
 type reply struct {
 	Status    int
 	Exception string // X-ClickHouse-Exception-Code

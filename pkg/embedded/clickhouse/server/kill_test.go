@@ -19,21 +19,20 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestAKilledEngineStoresEachTokenOnce kills the engine again and again while blocks
-// are inserted, each under a token of its own, and repeats every block that was not
-// acknowledged under the same token. Some attempts are cut in their middle, and the
-// engine's logs of tokens are continued in new files. Table and both views must end with
-// every row once.
+// TestAKilledEngineStoresEachTokenOnce kills the engine repeatedly while blocks are inserted, each
+// under its own token. Every unacknowledged block is repeated under its token. Some attempts are
+// cut midway, and the engine's logs of tokens are continued in new files. Table and both views
+// must end with every row once.
 func TestAKilledEngineStoresEachTokenOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		rows     int // of a block
-		attempts int // at the same time
-		window   int // of tokens, in parts: a block has one per partition and view
+		attempts int // concurrent
+		window   int // of tokens, in parts: one per partition and view of a block
 		enough   uint64
 	}{
 		"large blocks": {rows: 20_000, attempts: 1, window: 10_000, enough: 1},
-		// As an ingester that has lost its lane without noticing, and the one that has it now.
-		// Of few rows most of an insert is the steps at its end.
+		// As an ingester that was superseded without noticing, and the present owner. With few
+		// rows most of an insert is its last steps.
 		"by two clients at a time": {rows: 200, attempts: 2, window: 80, enough: 120},
 	} {
 		t.Run(name, func(t *testing.T) { storesEachTokenOnce(t, c.rows, c.attempts, c.window, c.enough) })
@@ -68,7 +67,7 @@ func storesEachTokenOnce(t *testing.T, rows, attempts, window int, enough uint64
 	}
 	for killed := range uint64(kills) {
 		time.Sleep(200*time.Millisecond + rand.N(500*time.Millisecond))
-		for blocks.Load() < enough*(killed+1)/kills { // Of a busy machine, each life stores some.
+		for blocks.Load() < enough*(killed+1)/kills { // on a busy machine too, each run stores some
 			time.Sleep(10 * time.Millisecond)
 		}
 		e.Kill()
@@ -85,15 +84,15 @@ func storesEachTokenOnce(t *testing.T, rows, attempts, window int, enough uint64
 	all := blocks.Load() * uint64(rows)
 	expect.Equal(t, "table and views", counts{all, all, all}, counted(t, c, "counted"))
 	if window < 1000 {
-		return // the first token is forgotten
+		return // the first token has left the window
 	}
-	e.Restart() // The gentle way, and the tokens are still known.
+	e.Restart() // a clean restart: the tokens are still in the window
 	fatal.If(t, sendBlock(t.Context(), c, "worker-0:0", 0, rows))
 	expect.Equal(t, "after a repeated token", counts{all, all, all}, counted(t, c, "counted"))
 }
 
-// sendUntilStored repeats a block until it is acknowledged, and returns how
-// often it was not. Every fourth attempt is cut within milliseconds.
+// sendUntilStored repeats a block until it is acknowledged, and returns the number of failures.
+// Every fourth attempt is cut within milliseconds.
 func sendUntilStored(ctx context.Context, c driver.Conn, token string, number, rows int) (failed uint64) {
 	for ctx.Err() == nil {
 		attempt, cut := context.WithCancel(ctx)
@@ -111,7 +110,7 @@ func sendUntilStored(ctx context.Context, c driver.Conn, token string, number, r
 	return failed
 }
 
-// sendBlock inserts one block whose rows follow from its number alone.
+// sendBlock inserts one block whose rows are derived from its number.
 func sendBlock(ctx context.Context, c driver.Conn, token string, number, rows int) error {
 	batch, err := c.PrepareBatch(clickhouse.Context(ctx, clickhouse.WithSettings(tokenSettings(token))), "INSERT INTO counted")
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestModeller makes tables and views in models, reads everything, and does nothing else.
+// TestModeller creates tables and views in models, and can read everything, but nothing else.
 func TestModeller(t *testing.T) {
-	t.Parallel() // an engine of its own
+	t.Parallel() // its own engine
 	e := clickhousetest.Start(t, func(cfg *server.Config) {
 		cfg.Secrets, cfg.Models = secrets(t), 1<<20
 		cfg.Modeller = server.Limits{Memory: 64 << 20, Time: 5 * time.Second, Rows: 100_000}
@@ -45,7 +45,7 @@ func TestModeller(t *testing.T) {
 			}
 		}
 		var n uint64
-		if row(t, c, "SELECT n FROM models.v", &n); n != 1000 { // 1000 rows and 7 once more, without both of 7, and 1
+		if row(t, c, "SELECT n FROM models.v", &n); n != 1000 { // 1000 rows, 7 again, without both of 7, and 1
 			t.Errorf("the view has %d", n)
 		}
 		if row(t, c, "SELECT count() FROM flow.records WHERE a IN (SELECT a FROM own)", &n); n != 10 {

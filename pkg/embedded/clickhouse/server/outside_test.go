@@ -14,7 +14,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// leaving are statements that leave the database, each in a way of its own.
+// leaving are statements that leave the database in different ways.
 func leaving(file string) map[string]string {
 	return map[string]string{
 		"a table function":              "SELECT * FROM file('" + file + "', 'LineAsString')",
@@ -53,7 +53,7 @@ func leaving(file string) map[string]string {
 	}
 }
 
-// otherwise are the codes of those that ClickHouse refuses for another reason.
+// otherwise are the codes of those that ClickHouse refuses for other reasons.
 var otherwise = map[string]string{"a bare name": "60", "behind half an exponent": "62"}
 
 func TestNothingLeavesTheDatabase(t *testing.T) {
@@ -102,7 +102,7 @@ func TestNothingLeavesTheDatabase(t *testing.T) {
 	}
 }
 
-// TestNamesThatStayInside lets through what only looks like leaving.
+// TestNamesThatStayInside accepts statements that only seem to leave.
 func TestNamesThatStayInside(t *testing.T) {
 	for _, sql := range []string{
 		"SELECT file, url FROM t WHERE file IN ('a') AND 'url(' != file",
@@ -119,8 +119,8 @@ func TestNamesThatStayInside(t *testing.T) {
 	}
 }
 
-// TestEveryNameOfTheEngineIsKnown holds what the engine lists against ours: what
-// a later one adds must be put on one side or the other.
+// TestEveryNameOfTheEngineIsKnown compares the engine's names with ours: each name of a later
+// engine must be allowed or forbidden here.
 func TestEveryNameOfTheEngineIsKnown(t *testing.T) {
 	inside := map[string]string{
 		"table_functions": `SQLStandardValues dictionary format fuzzJSON fuzzQuery generateRandom generateSeries generate_series input loop merge

@@ -9,8 +9,8 @@ import (
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 )
 
-// TestTextsHideNoStatement sends texts in which a second statement hides behind
-// what ClickHouse reads in a way of its own.
+// TestTextsHideNoStatement sends texts that hide a second statement behind ClickHouse's own
+// syntax.
 func TestTextsHideNoStatement(t *testing.T) {
 	database, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address)
@@ -48,7 +48,7 @@ func TestTextsHideNoStatement(t *testing.T) {
 	}
 }
 
-// TestHTTPGetOnlyReads sends what no GET may do, and neither may an <img>.
+// TestHTTPGetOnlyReads sends statements forbidden in a GET, and so in an <img>.
 func TestHTTPGetOnlyReads(t *testing.T) {
 	database, _ := clickhousetest.FreshDatabase(t)
 	post(t, url.Values{"database": {database}}, "CREATE TABLE t (a Int64) ENGINE = Memory")
@@ -72,7 +72,7 @@ func TestHTTPGetOnlyReads(t *testing.T) {
 	}
 }
 
-// TestHTTPRefusesOtherSites sends what a browser sends for a page of another site.
+// TestHTTPRefusesOtherSites sends a browser's requests for a page of another site.
 func TestHTTPRefusesOtherSites(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*http.Request)

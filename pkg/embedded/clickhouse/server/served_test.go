@@ -61,7 +61,7 @@ func TestAStatementIsKilledByTheIDOfItsClient(t *testing.T) {
 	}
 }
 
-// TestNativeProgress: a client hears of a statement while it runs.
+// TestNativeProgress: a client gets progress of a running statement.
 func TestNativeProgress(t *testing.T) {
 	t.Parallel()
 	_, address := clickhousetest.FreshDatabase(t)

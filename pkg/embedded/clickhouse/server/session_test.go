@@ -11,11 +11,9 @@ import (
 	"sluice/pkg/expect"
 )
 
-// These tests are about what one connection keeps, and use ch-go: clickhouse-go
-// may at any time take another connection, since its pool lets the next caller
-// in before it has put a connection back.
+// These tests cover the state of one connection, and use ch-go. clickhouse-go may use another
+// connection at any time: its pool admits the next caller before it has returned a connection.
 
-// text asks for one text.
 func text(t *testing.T, c *ch.Client, sql string, settings ...string) string {
 	t.Helper()
 	var s proto.ColStr
@@ -33,7 +31,7 @@ func TestSessionSettingsOfAStatementHoldForIt(t *testing.T) {
 	const size = "getSetting('max_block_size')"
 	var got []string
 	got = append(got, text(t, c, size), text(t, c, size, "max_block_size=11"), text(t, c, size, "max_block_size=12"), text(t, c, size))
-	do(t, c, ch.Query{Body: "SET max_block_size = 13"}) // The session's own, to which it goes back.
+	do(t, c, ch.Query{Body: "SET max_block_size = 13"}) // the session's own, restored later
 	got = append(got, text(t, c, size), text(t, c, size, "max_block_size=14"), text(t, c, size))
 	got = append(got, text(t, c, size, "max_threads=1", "max_block_size=15"), text(t, c, size, "max_threads=1"), text(t, c, size))
 	expect.Equal(t, "max_block_size", []string{"65409", "11", "12", "65409", "13", "14", "13", "15", "13", "13"}, got)

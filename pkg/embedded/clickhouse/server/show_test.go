@@ -10,10 +10,10 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// newOf is something a value of the column can be scanned into.
+// newOf is a destination for values of the column.
 func newOf(c driver.ColumnType) any { return reflect.New(c.ScanType()).Interface() }
 
-// show prints a value, seen through pointers, in one way whatever Go type holds it.
+// show prints a value, through pointers, the same way for any Go type.
 func show(value any) string {
 	if at, ok := value.(time.Time); ok {
 		return at.UTC().Format(time.RFC3339Nano)

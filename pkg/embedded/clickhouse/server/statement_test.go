@@ -63,8 +63,8 @@ func TestStatementIsTakenApart(t *testing.T) {
 	}
 }
 
-// FuzzParseStatement checks what must hold of any text: the parts are parts of
-// it, in their order, and what is cut off holds nothing of the statement.
+// FuzzParseStatement checks invariants: parts are slices of the text in order, and omitted text
+// holds nothing of the statement.
 func FuzzParseStatement(f *testing.F) {
 	for _, seed := range []string{
 		"SELECT 1", "SELECT 1 FORMAT JSON SETTINGS a = 1;", "INSERT INTO t VALUES (1)", "INSERT INTO a.`b` (c, d) SETTINGS x = 'y' FORMAT CSV\n1,2",

@@ -11,10 +11,9 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestAnInsertKilledBeforeItsPartIsInPlace leaves what a kill leaves between
-// the two steps of an INSERT, in a table or in the target of a view: the token
-// is remembered, the part is not there. The repeated INSERT must store its rows
-// wherever they are missing, and nowhere twice.
+// TestAnInsertKilledBeforeItsPartIsInPlace recreates a kill between the two steps of an INSERT, in
+// a table or a view's target. The token is logged, the part is missing. The repeated INSERT must
+// store its rows wherever they are missing, and nowhere twice.
 func TestAnInsertKilledBeforeItsPartIsInPlace(t *testing.T) {
 	for _, table := range []string{"counted", "counted_by_group", "counted_by_rest"} {
 		t.Run("in "+table, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// secrets makes a folder with the passwords of all users.
+// secrets creates a folder with the passwords of all users.
 func secrets(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -57,7 +57,7 @@ func asHTTP(t *testing.T, e *clickhousetest.Engine, name, method, sql string, se
 }
 
 func TestUsers(t *testing.T) {
-	t.Parallel() // an engine of its own, and much waiting
+	t.Parallel() // its own engine, and long waits
 	e := clickhousetest.Start(t, func(cfg *server.Config) {
 		cfg.Secrets = secrets(t)
 		cfg.Analyst = server.Limits{Memory: 64 << 20, Time: 2 * time.Second, Rows: 1000}
@@ -145,7 +145,7 @@ func TestUsers(t *testing.T) {
 		}
 		run(t, c, "SET profile = 'default'")
 		wantCode(t, c.Exec(t.Context(), "SELECT * FROM t"), 396)
-		// What comes beside a statement is made fit, and holds for it alone.
+		// Settings sent with a statement are clamped, and apply to it alone.
 		ctx := withSettings(t, clickhouse.Settings{"max_result_rows": 0, "max_execution_time": 600, "readonly": 1, "max_threads": 1})
 		wantCode(t, c.Exec(ctx, "SELECT * FROM t"), 396)
 		wantCode(t, c.Exec(t.Context(), "SELECT * FROM t"), 396)
@@ -207,9 +207,9 @@ func TestSecretsThatAreWrongAreSaid(t *testing.T) {
 	}
 }
 
-// TestSomeSlotsAreTheIngestersAndTheConsoles takes all others, and asks.
+// TestSomeSlotsAreTheIngestersAndTheConsoles occupies all other slots, and queries.
 func TestSomeSlotsAreTheIngestersAndTheConsoles(t *testing.T) {
-	t.Parallel() // an engine of its own, and much waiting
+	t.Parallel() // its own engine, and long waits
 	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.Secrets, cfg.Slots, cfg.Kept = secrets(t), 6, 2 })
 	busy := make(chan error, 2)
 	ctx, end := context.WithCancel(t.Context())
@@ -226,7 +226,7 @@ func TestSomeSlotsAreTheIngestersAndTheConsoles(t *testing.T) {
 		err := analyst.Exec(t.Context(), "SELECT 1")
 		return err != nil && strings.Contains(err.Error(), "code: 202")
 	})
-	for _, name := range []string{"ingester", "console", "admin"} { // without slots of their own they would be refused before an analyst ends
+	for _, name := range []string{"ingester", "console", "admin"} { // without reserved slots they would be refused before an analyst's query ends
 		c := as(t, e, name)
 		for i := range 20 {
 			run(t, c, fmt.Sprint("SELECT ", i))
@@ -239,12 +239,12 @@ func TestSomeSlotsAreTheIngestersAndTheConsoles(t *testing.T) {
 	}
 }
 
-// TestAnalystsTogetherHaveABound runs more at a time than fit: the largest is ended, and
-// neither the ingester nor the console has less for it.
+// TestAnalystsTogetherHaveABound runs more concurrently than fit: the largest is cancelled, and
+// the memory of ingester and console is unaffected.
 func TestAnalystsTogetherHaveABound(t *testing.T) {
-	t.Parallel() // an engine of its own
+	t.Parallel() // its own engine
 	e := clickhousetest.Start(t, func(cfg *server.Config) { cfg.Secrets, cfg.Analysts = secrets(t), 256<<20 })
-	const large = "SELECT length(groupArray(number)) FROM numbers(30000000)" // 256 MiB and more
+	const large = "SELECT length(groupArray(number)) FROM numbers(30000000)" // at least 256 MiB
 	ended := make(chan error, 6)
 	for i := range cap(ended) {
 		go func() { ended <- as(t, e, []string{"", "analyst", "modeller"}[i%3]).Exec(t.Context(), large) }()

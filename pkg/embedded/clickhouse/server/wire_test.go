@@ -28,8 +28,7 @@ func TestHelloIsRead(t *testing.T) {
 	}
 }
 
-// chQuery is a query of ch-go's with everything in it, as a client of this
-// revision sends it.
+// chQuery is a complete query of ch-go, as a client of this revision sends it.
 func chQuery(revision int, traced bool) []byte {
 	q := proto.Query{
 		ID: "id", Body: "SELECT 1", Secret: "", Compression: proto.CompressionEnabled,
@@ -61,7 +60,7 @@ func TestQueryIsReadAtEveryRevision(t *testing.T) {
 	}
 }
 
-// FuzzReadQuery compares with ch-go, for what ch-go does not read into trouble.
+// FuzzReadQuery compares with ch-go, except where ch-go fails.
 func FuzzReadQuery(f *testing.F) {
 	f.Add(chQuery(server.Revision, false)[1:])
 	f.Add(chQuery(server.Revision, true)[1:])
@@ -72,10 +71,10 @@ func FuzzReadQuery(f *testing.F) {
 		}
 		var want proto.Query
 		if want.DecodeAware(proto.NewReader(bytes.NewReader(data)), server.Revision) != nil {
-			return // It also looks at values.
+			return // it also checks values
 		}
 		if want.Info.Query == proto.ClientQueryNone {
-			return // Nothing more is said of the client then, which ch-go does not know.
+			return // the client info ends here, which ch-go does not support
 		}
 		if got.ID != want.ID || got.Body != want.Body || len(got.Settings) != len(want.Settings) || got.Compressed != (want.Compression == proto.CompressionEnabled) {
 			t.Fatalf("got %+v, want %+v", got, want)

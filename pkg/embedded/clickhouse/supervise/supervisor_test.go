@@ -31,8 +31,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// envParent makes the test binary a process that supervises the engine of the
-// Config in it, to be killed.
+// envParent makes the test binary a supervisor of the engine of its Config, to be killed.
 const envParent = "CLICKHOUSE_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -47,7 +46,7 @@ func TestMain(m *testing.M) {
 	clickhousetest.Main(m)
 }
 
-// output gathers what processes write.
+// output collects the output of processes.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -67,7 +66,7 @@ func (o *output) String() string {
 
 var pidInLog = regexp.MustCompile(`engine process started" pid=(\d+)`)
 
-// pids are the processes a Supervisor has started, as its log says.
+// pids are the processes a Supervisor has started, from its log.
 func (o *output) pids(t *testing.T) (pids []int) {
 	t.Helper()
 	for _, match := range pidInLog.FindAllStringSubmatch(o.String(), -1) {
@@ -85,7 +84,6 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// open is a driver's connection.
 func open(t *testing.T, address string) driver.Conn {
 	t.Helper()
 	options, err := clickhouse.ParseDSN(address)
@@ -99,7 +97,7 @@ func open(t *testing.T, address string) driver.Conn {
 // gone reports whether a process has ended.
 func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// freeAddress is an address on which nothing listens.
+// freeAddress is an address without a listener.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -214,8 +212,8 @@ func TestSupervisorGivesUpOnAnEngineThatNeverServed(t *testing.T) {
 	}
 }
 
-// TestSupervisorInsists: a program that does more than to run the engine goes on
-// without it, and has it as soon as that can be.
+// TestSupervisorInsists: a program with other work continues without the engine, and gets it as
+// soon as possible.
 func TestSupervisorInsists(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -232,8 +230,8 @@ func TestSupervisorInsists(t *testing.T) {
 	stop()
 }
 
-// TestSupervisorKillsAnEngineThatHangs: the process is there, and does nothing. That it
-// is silent is shown and logged long before it is killed.
+// TestSupervisorKillsAnEngineThatHangs: the process runs, and does not answer. Its silence is
+// shown and logged long before it is killed.
 func TestSupervisorKillsAnEngineThatHangs(t *testing.T) {
 	t.Parallel()
 	cfg, address, out := supervised(t)
@@ -271,12 +269,11 @@ func TestEngineDiesWithAKilledParent(t *testing.T) {
 	c := open(t, address)
 	eventually(t, "the engine serves", func() bool { return c.Ping(t.Context()) == nil })
 	parent.Process.Kill()
-	parent.Process.Wait() // Not parent.Wait: its output ends with the engine.
+	parent.Process.Wait() // not parent.Wait: its output ends with the engine
 	eventually(t, "the engine is gone", func() bool { return gone(out.pids(t)[0]) })
 }
 
-// TestEngineDiesWithItsLifeline is the same without the help of the kernel,
-// which only Linux gives.
+// TestEngineDiesWithItsLifeline is the same without the kernel's help, which only Linux offers.
 func TestEngineDiesWithItsLifeline(t *testing.T) {
 	cfg, _, out := supervised(t)
 	lifeline, hold, err := os.Pipe()
