@@ -46,7 +46,7 @@ func (c *Columns) AppendGood(m *flow.Message) (bad []*BadRecordError, err error)
 func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRecordError) *BadRecordError) *BadRecordError {
 	r := &c.reader
 	c.bind()
-	defer func() { r.b = nil }() // it may be the message's
+	defer func() { r.b = nil }() // it may alias the message
 	if m.Encoding == flow.EncodingColumns {
 		return c.join(m, skip)
 	}
@@ -72,8 +72,8 @@ func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRe
 	}
 }
 
-// extend adds empty rows after the first rows, since most records lack most columns. fill
-// removes those that remain unused.
+// extend adds empty rows after the first rows: most records set few columns. fill removes unused
+// ones.
 func (c *Columns) extend(rows, some int) {
 	c.room = rows + min(max(some, 1), mostRoom)
 	for _, s := range c.symbols() {
@@ -102,7 +102,7 @@ func (c *Columns) end() {
 	}
 }
 
-// fill ends the rows of a message, and sets what follows from the message.
+// fill ends the rows of a message, and sets the columns that come from the message.
 func (c *Columns) fill(m *flow.Message) {
 	c.end()
 	rows := len(c.TS)
@@ -119,13 +119,13 @@ func (c *Columns) fill(m *flow.Message) {
 	c.StreamSeq = fill(c.StreamSeq, rows, m.Seq)
 }
 
-// row adds the record just read. It cannot fail. more is how many are expected from it on.
+// row adds the record just read, and cannot fail. more is the expected number of rows from it on.
 func (c *Columns) row(more int) {
 	r, row := &c.reader, len(c.TS)
 	if row == c.room {
 		c.extend(row, more)
 	}
-	var left fieldSet // what no column takes, for extra
+	var left fieldSet // values without a column, for extra
 	c.StreamIdx = append(c.StreamIdx, uint32(r.index))
 	c.TS = append(c.TS, r.timestamp(&left))
 	key, _ := r.integer(r.get(fieldKey))
@@ -166,7 +166,7 @@ func (c *Columns) members(row int, fields uint64, left *fieldSet, content bool) 
 				symbol = column.symbol
 			}
 			if content && symbol != nil && v.end-v.start > uint32(len(`""`)) {
-				if known := symbol.hash(); *known != (xxh3.Uint128{}) { // as content would
+				if known := symbol.hash(); *known != (xxh3.Uint128{}) { // equal to content
 					sum = add(sum, *known)
 					continue
 				}
@@ -174,7 +174,7 @@ func (c *Columns) members(row int, fields uint64, left *fieldSet, content bool) 
 		case column.number != nil:
 			if n, code := r.integer(v); code == "" {
 				column.number.set(row, n)
-				if content && v.kind == kindInt { // as content would, which reads it again
+				if content && v.kind == kindInt { // equal to content, which would parse it again
 					sum = add(sum, multiply(n, fieldFactors[f]))
 					continue
 				}

@@ -8,11 +8,10 @@ import (
 	"sluice/pkg/flow"
 )
 
-// The body of a message is the columns of its records, compressed as one S2 block:
-// docs/format.md. The api has parsed every record to check it, so the ingester joins
-// columns instead of parsing again. What follows from the message is not in its body:
-// source, time of receipt, lane, sequence, and the identity of records known by their
-// place.
+// The body of a message is the columns of its records, compressed as one S2 block: docs/format.md.
+// The api has parsed every record, so the ingester joins columns without parsing. Columns from the
+// message are not in the body: source, receive time, lane, sequence, and the identity of records
+// identified by place.
 
 // encode appends a body of the rows from to to-1.
 func (c *Columns) encode(b []byte, from, to int) []byte {
@@ -42,8 +41,8 @@ func (c *Columns) encode(b []byte, from, to int) []byte {
 	return b
 }
 
-// encodeSymbols appends the values of the rows, in the order of their first rows, and the
-// key of each row. some: not all are empty.
+// encodeSymbols appends the distinct values in order of first use, then the key of each row. some:
+// not all are empty.
 func (c *Columns) encodeSymbols(b []byte, s *LowCardinality, from, to int) (_ []byte, some bool) {
 	c.remap = append(c.remap[:0], make([]uint32, s.Values.Rows())...)
 	count := uint32(0)
@@ -55,7 +54,7 @@ func (c *Columns) encodeSymbols(b []byte, s *LowCardinality, from, to int) (_ []
 			b = append(binary.AppendUvarint(b, uint64(len(v))), v...)
 		}
 	}
-	b = append(b, 0) // no value is empty: the end
+	b = append(b, 0) // the end: values are not empty
 	for row := from; row < to; row++ {
 		if key := c.remap[s.Key(row)]; count <= math.MaxUint8 {
 			b = append(b, uint8(key))
@@ -77,8 +76,8 @@ func (t *StringColumn) encode(b []byte, from, to int) (_ []byte, some bool) {
 	return append(b, t.Buf[first:start]...), first < start
 }
 
-// appendDeltas appends each value that is not null as the difference to the one before, a
-// zigzag varint. some: not all are 0.
+// appendDeltas appends each non-null value as its difference to the previous one, a zigzag varint.
+// some: not all are 0.
 func appendDeltas(b []byte, values []int64, nulls []uint8) (_ []byte, some bool) {
 	before := int64(0)
 	for i, v := range values {
@@ -91,13 +90,13 @@ func appendDeltas(b []byte, values []int64, nulls []uint8) (_ []byte, some bool)
 	return b, some
 }
 
-// join appends the rows of a body, without those whose index in the entry skip selects.
+// join appends the rows of a body, except those whose index in the entry skip selects.
 func (c *Columns) join(m *flow.Message, skip func(index int) bool) *BadRecordError {
 	plain, ok := c.reader.decompress(m.Body)
 	j := joiner{b: plain, failed: !ok}
 	rows := j.number()
 	switch {
-	case j.failed || rows > uint64(len(j.b)): // each has a kind
+	case j.failed || rows > uint64(len(j.b)): // each row has a kind, one byte
 		return bad(-1, CodeBadEncoding, m.Body)
 	case m.Records > 0 && rows != uint64(m.Records):
 		return bad(-1, CodeMiscounted, m.Body)
@@ -121,11 +120,11 @@ func (c *Columns) join(m *flow.Message, skip func(index int) bool) *BadRecordErr
 
 // joiner reads a body.
 type joiner struct {
-	b      []byte // the rest of it
+	b      []byte // the unread rest
 	failed bool
 }
 
-// columns reads all columns into the rows first to to-1, which are new.
+// columns reads all columns into the new rows first to to-1.
 func (j *joiner) columns(c *Columns, first, to int) {
 	for _, s := range c.symbols() {
 		s.extend(first, to)
@@ -183,7 +182,6 @@ func (j *joiner) number() uint64 {
 	return v
 }
 
-// bytes reads n bytes.
 func (j *joiner) bytes(n int) (read []byte) {
 	if n > len(j.b) {
 		j.fail()
@@ -193,11 +191,11 @@ func (j *joiner) bytes(n int) (read []byte) {
 	return read
 }
 
-// text reads a length and as many bytes.
+// text reads a length and that many bytes.
 func (j *joiner) text() []byte { return j.bytes(int(min(j.number(), maxMessageBytes))) }
 
 func (j *joiner) symbols(s *LowCardinality, remap *[]uint32, first, to int) {
-	keys := append((*remap)[:0], 0) // of the body's values in the dictionary of s
+	keys := append((*remap)[:0], 0) // the key in s of each value of the body
 	for v := j.text(); len(v) > 0; v = j.text() {
 		keys = append(keys, s.lookup(v))
 	}
@@ -224,7 +222,7 @@ func (j *joiner) symbols(s *LowCardinality, remap *[]uint32, first, to int) {
 	}
 }
 
-// translate sets rows to the keys that b numbers, in one byte or four each.
+// translate sets rows to the keys for the numbers in b, of one byte or four each.
 func translate[T uint8 | uint16 | uint32](rows []T, b []byte, keys []uint32) (ok bool) {
 	wide := len(b) > len(rows)
 	for i := range rows {

@@ -14,7 +14,7 @@ import (
 // readers: records often shrink to a tenth. A larger record is a chunk alone.
 const maxPlainBytes = 1 << 20
 
-// maxChunkRows bounds the rows of a chunk, whose columns take more memory than tiny records.
+// maxChunkRows bounds the rows of a chunk: tiny records take more memory as columns than as JSON.
 const maxChunkRows = 16 << 10
 
 // Cut appends the records to dst as chunks for a source with this many lanes: the columns
@@ -45,7 +45,7 @@ func (r *Request) Cut(target, lanes int, dst []flow.Chunk) ([]flow.Chunk, error)
 	return dst, nil
 }
 
-// posted is a record of a request: its span in the body, and what decides its lane.
+// posted is a record of a request: its span in the body, and its route to a lane.
 type posted struct {
 	span
 	route uint64
@@ -77,7 +77,7 @@ func (r *Request) byLane() {
 	}
 }
 
-// remake makes the rows of records alone.
+// remake recreates the rows, for these records only.
 func (r *Request) remake(records []posted) {
 	w := r.walker()
 	w.b = r.body

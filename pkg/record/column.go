@@ -21,7 +21,7 @@ type LowCardinality struct {
 	Keys16 []uint16
 	Keys32 []uint32
 
-	hashes []xxh3.Uint128 // what a value adds to a content hash; zero or missing until needed
+	hashes []xxh3.Uint128 // of values, for content hashes; zero or missing until needed
 
 	seed  maphash.Seed
 	slots []uint32 // open addressing, linear probing: key+1, or 0 for a free slot
@@ -193,7 +193,7 @@ func (s *LowCardinality) truncate(rows, values int) {
 	clear(s.recent[:])
 }
 
-// reset empties the column and its dictionary , keeping their memory.
+// reset empties the column and its dictionary, keeping their memory.
 func (s *LowCardinality) reset() {
 	if s.slots == nil {
 		s.seed = maphash.MakeSeed()

@@ -12,7 +12,7 @@ import (
 //
 // Its tags define the columns: "column" is the name in flow.records, "member" the record
 // member that the column holds unchanged ("value." for members of value). All but those
-// from the message are in its body (body.go), and so is what has the tag "body". All
+// from the message are in its body (body.go), and so are those with the tag "body". All
 // readers and writers follow from the tags. docs/contributing.md adds one.
 type Columns struct {
 	Source LowCardinality `from:"message" column:"source"` // the engine of the records
@@ -73,18 +73,18 @@ type Columns struct {
 	StreamSeq   []uint64 `from:"message" column:"stream_seq"`
 	StreamIdx   []uint32 `from:"message" column:"stream_idx"`
 
-	// How a record is written again: rebuild.go. Empty in rows read for the warehouse.
-	Form  LowCardinality `body:"form"`  // the members it has
-	Whole StringColumn   `body:"whole"` // the record as posted, if its row does not tell it
+	// The shape of the posted JSON: rebuild.go. Empty in rows read for the warehouse.
+	Form  LowCardinality `body:"form"`  // sets of fields
+	Whole StringColumn   `body:"whole"` // the record as posted, if its row cannot reproduce it
 
 	reader reader // of the message being appended; kept for its memory
 	source []byte // of the message being appended
 
 	remap  []uint32     // keys of a dictionary being joined or written
-	hashes StringColumn // identities of rows among which some are known by their place
+	hashes StringColumn // identities of rows, some of them identified by place
 
-	room  int      // rows allocated in symbols and numbers while a message is appended
-	bound *Columns // the columns found points into; another value means that they moved
+	room  int      // rows allocated in symbols and numbers during append
+	bound *Columns // the owner of the columns in found; differs after a move
 	found found
 }
 

@@ -93,7 +93,7 @@ var plain = [classes]uint16{
 
 const anyKind = 1<<(kindArray+1) - 1
 
-// exact lists, for each class, the kinds whose JSON follows from the column.
+// exact lists, for each class, the kinds whose JSON the column reproduces.
 var exact = [classes]uint16{
 	classText:        1<<kindString | 1<<kindEscaped,
 	classInteger:     1 << kindInt,
@@ -230,12 +230,12 @@ func fieldsOf(value bool) (byName map[string]field, set uint64) {
 	return byName, set
 }
 
-// bodyColumn is a column of the bodies of messages; its number there is its place in
-// bodyColumns, from 1 on.
+// bodyColumn is a column in the bodies of messages, numbered by its place in bodyColumns, from 1
+// on.
 type bodyColumn struct {
 	name  string
 	index int   // of the member of Columns
-	field field // that it holds unchanged; fieldUnknown: none
+	field field // that it stores unchanged; fieldUnknown: none
 }
 
 func inBody() (all []bodyColumn) {

@@ -66,7 +66,7 @@ func (f Forgets) Rows(m *flow.Message, c *Columns, from int) (rows []int) {
 	if unsure == nil {
 		return rows
 	}
-	_ = Each(m, func(index int, raw []byte) error { // it was just decoded
+	_ = Each(m, func(index int, raw []byte) error { // decoded above
 		if row, is := unsure[index]; is && of.names(raw, c.TS[row]) {
 			rows = append(rows, row)
 		}
@@ -89,7 +89,7 @@ func (f Forgets) Names(m *flow.Message, index int, raw []byte) bool {
 			raw = plain
 		}
 	}
-	if index < 0 && m.Encoding == flow.EncodingColumns { // keys are text without ends
+	if index < 0 && m.Encoding == flow.EncodingColumns { // keys in columns have no delimiters
 		for key, before := range of.before {
 			if at <= before && bytes.Contains(raw, []byte(key)) {
 				return true

@@ -39,9 +39,9 @@ func (w *walker) positioned() bool {
 	return v.kind > kindNull && plausible(ms)
 }
 
-// identity adds the deduplication key of the current record, after the rest of its row,
-// unless it is its place: places.
-// outer and inner are what its fields add to the content hash.
+// identity adds the deduplication key of the current record, after the rest of its row. places
+// adds those of records identified by place. outer and inner are the fields' sums of the content
+// hash.
 func (c *Columns) identity(row int, kind uint8, follows bool, outer, inner xxh3.Uint128) {
 	r := &c.reader
 	c.Kind = append(c.Kind, kind)
@@ -67,8 +67,8 @@ func appendPlace(dst []byte, partition, position int64) []byte {
 	return strconv.AppendInt(append(dst, '-'), position, 10)
 }
 
-// places adds the identities, from a row on, of records that have only their place in a
-// lane; a replayed dead letter keeps its original place.
+// places adds the identities, from a row on, of records identified by place; a replayed dead
+// letter keeps its original place.
 func (c *Columns) places(m *flow.Message, first int) {
 	if !slices.Contains(c.Kind[first:], flow.ByPlace) {
 		return

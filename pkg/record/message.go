@@ -15,7 +15,7 @@ const maxMessageBytes = 32 << 20
 // reader steps through the records of a message.
 type reader struct {
 	walker
-	plain []byte // a body, decompressed
+	plain []byte // decompressed body
 	start int    // start of the current record
 	end   int    // and its end
 	index int    // of the current record in its entry

@@ -125,7 +125,7 @@ func (p *parser) elements(i int) int {
 	}
 }
 
-// element reads one value , which should be a record.
+// element reads one value, which should be a record.
 func (p *parser) element(at int) (end int) {
 	w := p.w
 	switch {
@@ -183,7 +183,7 @@ func (r *Request) row(at, end int) {
 	r.columns.reader.start, r.columns.reader.end = at, end
 	mask := w.mask
 	w.mask = nil                     // a hash may read the record again
-	r.columns.row(len(r.columns.TS)) // more than one only after the first: many requests have one
+	r.columns.row(len(r.columns.TS)) // many requests have one record: later ones extend by more
 	w.mask = mask
 }
 

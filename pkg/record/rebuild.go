@@ -8,14 +8,13 @@ import (
 	"sluice/pkg/flow"
 )
 
-// A record is written again, member for member, from its row. Form is three sets of fields,
-// eight bytes each: those it has and extra has not; those of them that are null; and those
-// of them that are numbers in a column of text, or texts in a column of numbers. Without
-// the last two sets both are empty. If the row does not tell all, such as the digits of
-// 1e3, or which of repeated members came first, Form is empty and Whole has the record as
+// A record is rebuilt from its row, member for member. Form is three sets of fields, eight
+// bytes each: fields outside extra; null fields; and numbers in text columns or texts in
+// number columns. The last two are omitted if both are empty. If the row loses anything,
+// such as the digits of 1e3 or repeated members, Form is empty and Whole is the record as
 // posted.
 
-// form sets the form of the record just read, or keeps it as a whole. left is in extra.
+// form sets the form of the record just read, or Whole. left are the fields in extra.
 func (c *Columns) form(row int, left fieldSet) {
 	r := &c.reader
 	seen := r.seen &^ uint64(left)
@@ -51,7 +50,7 @@ func (c *Columns) form(row int, left fieldSet) {
 	c.Form.set(row, form[:size])
 }
 
-// isCanonical reports whether a text is a whole number as a column writes it again.
+// isCanonical reports whether a text is a whole number as a column formats it.
 func isCanonical(text []byte) bool {
 	_, plain := cutSign(text)
 	n := len(plain)
@@ -81,12 +80,12 @@ type writer struct {
 	*Columns
 	b         []byte // the record
 	row       int
-	null      uint64 // fields of it that are null
-	other     uint64 // fields of it of the other kind than their column
+	null      uint64 // null fields
+	other     uint64 // fields of another JSON kind than their column
 	separator byte   // before the next member
 }
 
-// record writes the record of a row; false if its row is corrupt.
+// record rebuilds the record of a row; false if the row is corrupt.
 func (w *writer) record(row int) bool {
 	form := w.Form.Value(row)
 	if len(form) == 0 {
@@ -144,7 +143,7 @@ func (w *writer) close() {
 	w.b = append(w.b, '}')
 }
 
-// extras are the members of extra as posted: those of value, and those of the record.
+// extras are the members in extra as posted: those of value, and those of the record.
 func (w *writer) extras() (inner, outer [][]byte, ok bool) {
 	s := walker{scanner: scanner{b: w.Extra.Value(w.row)}}
 	if len(s.b) == 0 {
@@ -186,7 +185,6 @@ func (w *walker) object(i int, f func(name []byte, start, at, end int)) int {
 	}
 }
 
-// fields writes fields of the row.
 func (w *writer) fields(fields uint64) {
 	for ; fields != 0; fields &= fields - 1 {
 		f := field(bits.TrailingZeros64(fields))
@@ -209,7 +207,7 @@ func (w *writer) fields(fields uint64) {
 	}
 }
 
-// special writes a field whose column is not of its own.
+// special writes a field without a column of its own.
 func (w *writer) special(f field, row int) {
 	switch f {
 	case fieldID:
@@ -234,7 +232,7 @@ func (w *writer) special(f field, row int) {
 		w.b = append(w.b, w.Variables.Value(row)...)
 	case fieldCustomHeaders:
 		w.b = append(w.b, w.CustomHeaders.Value(row)...)
-	default: // of no column: always in extra
+	default: // without a column: a value is always in extra
 		w.b = append(w.b, "null"...)
 	}
 }

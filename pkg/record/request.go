@@ -28,9 +28,9 @@ const (
 type Request struct {
 	body     []byte
 	records  []posted // in the order of the body, or of lanes after Cut
-	columns  Columns  // a row for each, or, again, for each of a chunk
-	again    bool     // Cut makes the rows: records were refused, secrets masked, or rows are too many
-	lanes    uint64   // that Cut cuts for
+	columns  Columns  // a row for each; for those of a chunk if again
+	again    bool     // Cut recreates the rows: records were refused, secrets masked, or rows are too many
+	lanes    uint64   // the lanes of the source
 	noID     int      // records without an id
 	byPlace  int      // records without a deduplication key of their own
 	badTime  int      // records with a missing or implausible timestamp

@@ -305,7 +305,7 @@ func (w *walker) wrong(from field) (f field, code string) {
 // instead of finding the end of the name and its field. A wrong prediction costs only
 // time.
 type names struct {
-	known [256]name // by the hash of the name; 0 stands for the beginning of an object
+	known [256]name // by the hash of the name; 0: the beginning of an object
 	last  uint8     // the name read last
 }
 
