@@ -15,7 +15,7 @@ import (
 type askCmd struct {
 	Question string   `arg:"" optional:"" help:"Name of a question; lists all of them when omitted."`
 	Process  *string  `help:"BPMN process id; all processes when omitted."`
-	From     moment   `help:"Start of the time range, inclusive: an age such as 90m or 7d, or a time such as 2026-01-31T12:00:00Z; 7d when omitted."`
+	From     moment   `help:"Start of the time range, inclusive: an age such as 90m or 7d, a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z; 7d when omitted."`
 	To       moment   `help:"End of the time range, exclusive; now when omitted."`
 	Tenant   *string  `help:"Tenant; all tenants when omitted."`
 	Source   *string  `help:"Source, for questions about one instance."`

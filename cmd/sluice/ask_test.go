@@ -18,6 +18,7 @@ func TestWhatAskIsGiven(t *testing.T) {
 		"durations": {},
 		"durations --process order --from 7d --to 90m":     {"process": "order", "from": at(time.Now().Add(-7 * 24 * time.Hour)), "to": at(time.Now().Add(-90 * time.Minute))},
 		"durations --from 2026-01-31T12:00:00+02:00":       {"from": "2026-01-31T10:00"},
+		"durations --to 2026-01-31":                        {"to": "2026-01-31T00:00"},
 		"error_text --set words=['a','b'] --set limit=3":   {"words": "['a','b']", "limit": "3"},
 		"funnel --set first=a=b --tenant= --source engine": {"first": "a=b", "tenant": "", "source": "engine"},
 	} {
@@ -35,7 +36,7 @@ func TestWhatAskIsGiven(t *testing.T) {
 		"durations --from 1d --to 2d":           "is not before --to",
 		"durations --set first":                 "--set first: give each parameter once, as name=value",
 		"durations --process a --set process=b": "--set process=b: give each parameter once",
-		"durations --from yesterday":            "use an age such as 90m or 7d, or a time such as 2026-01-31T12:00:00Z",
+		"durations --from yesterday":            "use an age such as 90m or 7d, a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z",
 		"durations --from -1d":                  "-1d",
 		"durations --from 99999d":               "use an age such as 90m or 7d",
 	} {

@@ -90,8 +90,8 @@ func (i installation) with(ctx context.Context, window time.Duration, log *slog.
 	return run.WithStream(ctx, i.Operator, i.NATS, stream.Config{RepeatWindow: window}, log, func(s *stream.Stream) error { return do(db, s) })
 }
 
-// moment is a time on the command line: 2026-01-31T12:00:00Z, or an age such as 90m or
-// 7d. The zero value is none.
+// moment is a time on the command line: 2026-01-31T12:00:00Z, a day in UTC, or an age such
+// as 90m or 7d. The zero value is none.
 type moment struct {
 	at  time.Time
 	ago time.Duration // instead of at
@@ -108,12 +108,13 @@ func (m *moment) UnmarshalText(text []byte) error {
 		m.ago = max(ago, 1)
 		return nil
 	}
-	at, err := time.Parse(time.RFC3339, string(text))
-	if err != nil {
-		return fmt.Errorf("%q is not a time: use an age such as 90m or 7d, or a time such as 2026-01-31T12:00:00Z", text)
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if at, err := time.Parse(layout, string(text)); err == nil {
+			m.at = at
+			return nil
+		}
 	}
-	m.at = at
-	return nil
+	return fmt.Errorf("%q is not a time: use an age such as 90m or 7d, a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z", text)
 }
 
 // by resolves an age by the clock that stamped the data, which may not be this
