@@ -11,12 +11,12 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// anonymous posts records without an identity, many of them byte for byte equal. Only the
-// idempotency key of their request protects them. Some requests go to all apis at once,
-// and some are posted again after they were acknowledged.
+// anonymous posts records without an identity, many of them byte-identical. Only the
+// idempotency key of a request protects its records. Some requests go to all apis at
+// once; some are posted again after they were acknowledged.
 type anonymous struct {
 	poster      *poster
-	each        []*poster // to each of the apis
+	each        []*poster // one per api
 	rate        float64   // records per second
 	connections int
 	seed        uint64
@@ -81,7 +81,7 @@ func (a *anonymous) one(ctx context.Context, r *rand.Rand, mark string) {
 		a.fail(err)
 	}
 	if acked && r.IntN(5) == 0 && deployment.Sleep(ctx, time.Duration(r.Float64()*float64(min(anonymousAgain, time.Second)))) {
-		a.deliver(ctx, body.Bytes(), mark) // as if its answer was lost
+		a.deliver(ctx, body.Bytes(), mark) // as if its answer had been lost
 	}
 }
 
@@ -91,8 +91,8 @@ func (a *anonymous) fail(err error) {
 	a.failed = err
 }
 
-// deliverToEach posts a request to all apis at the same moment, and ignores the answers:
-// it is posted again.
+// deliverToEach posts a request to all apis at once and ignores the answers: deliver
+// posts it again.
 func (a *anonymous) deliverToEach(ctx context.Context, body []byte, mark string) {
 	var all sync.WaitGroup
 	for _, p := range a.each {

@@ -43,7 +43,6 @@ type tables struct {
 	database string
 }
 
-// judge compares all tables with the oracle, source by source.
 func (t *tables) judge(ctx context.Context, ledgers []*ledger) (f Findings, err error) {
 	names, err := t.sources(ctx)
 	if err != nil {
@@ -74,7 +73,6 @@ func (t *tables) judge(ctx context.Context, ledgers []*ledger) (f Findings, err 
 	return f, nil
 }
 
-// judgeSource compares all tables of a source, its rows first.
 func (t *tables) judgeSource(ctx context.Context, source string, o *oracle.Oracle, f *Findings, views map[string]bool) error {
 	var named []string
 	compare := func(query string, with func(io.Reader) (oracle.Report, error)) (oracle.Report, error) {
@@ -124,7 +122,7 @@ func firstOnes(lines []string) []string {
 	return append(lines[:maxNamed:maxNamed], fmt.Sprintf("and %d more", len(lines)-maxNamed))
 }
 
-// sources are those that have rows, counters, or a mark.
+// sources lists the sources that have rows, counters, marks or instances.
 func (t *tables) sources(ctx context.Context) (map[string]bool, error) {
 	var from []string
 	for _, table := range []string{"records", "counts_1m", "sources", "process_instances"} {
@@ -142,7 +140,7 @@ func (t *tables) sources(ctx context.Context) (map[string]bool, error) {
 	return names, errors.Join(err, rows.Close())
 }
 
-// trace lists the origins of the rows of a doubled record.
+// trace queries the origins of the rows of duplicated records.
 const trace = `SELECT source, id, 'lane', lane, 'incarnation', incarnation, 'message', stream_seq, 'received', received_at, 'part', _part FROM flow.records
 	WHERE (source, id, ts) IN (SELECT source, id, ts FROM flow.records WHERE identity = '' GROUP BY source, partition_id, position, id, key, value_type, intent, ts HAVING count() > 1 LIMIT 20)
 	ORDER BY source, id, stream_seq LIMIT 100`

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
 
-// filled is a database with what three sources have sent: two with records that
-// are equal to the last byte, and one with records without identity; and their ledgers.
+// filled is a database with the records of three sources, and their ledgers: two sources
+// have byte-identical records, one has records without identity.
 func filled(t *testing.T) (db *warehouse.DB, ledgers []*ledger, records [][]byte) {
 	t.Helper()
 	_, url := clickhousetest.FreshDatabase(t)
@@ -64,8 +64,8 @@ func insert(t *testing.T, db *warehouse.DB, source string, seq uint64, records [
 	fatal.If(t, db.Insert(t.Context(), b))
 }
 
-// TestTheComparisonFindsWhatIsWrong breaks the tables in every way that must
-// not pass for right, one after the other.
+// TestTheComparisonFindsWhatIsWrong breaks the tables step by step, in every way that the
+// comparison must find.
 func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 	db, ledgers, records := filled(t)
 	engine := clickhousetest.Shared(t)
@@ -81,7 +81,7 @@ func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		tamper func()
-		want   wrong // with what was done before
+		want   wrong // cumulative over the steps so far
 		says   string
 	}{
 		{name: "nothing is wrong", tamper: func() {}},

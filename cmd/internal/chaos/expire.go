@@ -24,16 +24,15 @@ const (
 	agedKept = 2
 )
 
-// expire ages all stored data by five days, in rows, counters and the lanes' totals, while
-// the ingesters are stopped, and sets a retention of two days. The engine's clock cannot
-// be stepped instead.
+// expire stops the ingesters, ages rows, counters and the lanes' totals by five days, and
+// sets a retention of two days. The engine's clock cannot be stepped instead.
 func expire(_ *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	var alone []string
 	for _, p := range d.Of(deployment.Ingester) {
 		alone = append(alone, p.Name)
 	}
 	return Fault{Kind: "expire", Alone: alone, Inject: func(ctx context.Context, s *site) (func(), error) {
-		for _, p := range s.Of(deployment.Ingester) { // leaving no claim open
+		for _, p := range s.Of(deployment.Ingester) { // they leave no claim open
 			if err := p.Stop(); err != nil {
 				s.journal.note("%v", err)
 			}
@@ -73,7 +72,7 @@ func (s *site) age(ctx context.Context) error {
 	return s.keep(ctx, agedKept)
 }
 
-// ageTotals ages the days of all lane states that are not aged yet.
+// ageTotals ages the days of all lane states, each once.
 func (s *site) ageTotals(ctx context.Context) error {
 	js, err := s.JetStream()
 	if err != nil {

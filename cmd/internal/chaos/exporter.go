@@ -24,8 +24,8 @@ import (
 // recordsOfInstance is the mean number of records per instance of the simulator.
 const recordsOfInstance = 120
 
-// export writes records to the logs of an engine and posts them like the exporters of its
-// partitions, until all are acknowledged.
+// export writes records to the logs of an engine and posts them, as the exporters of its
+// partitions do, until all are acknowledged.
 func (s *site) export(ctx context.Context, e engine, seed uint64) (sum camunda.Count, err error) {
 	begin := time.Now()
 	bulks := e.forms == nil
@@ -71,7 +71,7 @@ func (s *site) export(ctx context.Context, e engine, seed uint64) (sum camunda.C
 	return sum, work.Wait()
 }
 
-// noted writes the acknowledged documents of bulks to the ledger. Others are retried.
+// noted writes the documents of acknowledged bulks to the ledger. Other bulks are retried.
 type noted struct {
 	camunda.Elasticsearch
 	ledger *ledger
@@ -90,8 +90,8 @@ func (n *noted) Bulk(ctx context.Context, bulk []byte) error {
 	return nil
 }
 
-// failBroker fails the broker of a partition at random: leaders change, and killed brokers
-// resume from snapshots, which are up to two snapshot intervals old.
+// failBroker fails the broker of a partition at random: its leader changes, or it restarts
+// from a snapshot up to two snapshot intervals old.
 func (s *site) failBroker(ctx context.Context, random *rand.Rand, source string, partition int64, x *camunda.Exporter) {
 	kinds := []camunda.Kind{camunda.LeaderChanged, camunda.Unnoticed, camunda.Restarted, camunda.RestartedOlder}
 	for deployment.Sleep(ctx, min(s.cfg.For/4, time.Duration(random.ExpFloat64()*float64(s.cfg.For/8)))) {
@@ -101,7 +101,7 @@ func (s *site) failBroker(ctx context.Context, random *rand.Rand, source string,
 	}
 }
 
-// ownRoute implements camunda.Elasticsearch by the api's own route; each leadership uses
+// ownRoute implements camunda.Elasticsearch with the api's own route. Each leadership uses
 // another form.
 type ownRoute struct {
 	to    *poster
@@ -120,7 +120,7 @@ func (r *ownRoute) Bulk(ctx context.Context, bulk []byte) error {
 		if i > 0 {
 			body.WriteByte(',')
 		}
-		// The leadership is in the name of the index: zeebe-record_job_8.7.LEADERSHIP.
+		// The name of the index ends with the leadership: zeebe-record_job_8.7.LEADERSHIP.
 		_, rest, _ := strings.Cut(string(lines[i]), "_8.7.")
 		leadership, err := strconv.Atoi(rest[:strings.IndexAny(rest, `_"`)])
 		if err != nil {
@@ -141,8 +141,7 @@ func (r *ownRoute) Bulk(ctx context.Context, bulk []byte) error {
 	return err
 }
 
-// form is the format in which an exporter posts a record. Resent in another form it is the
-// same record.
+// form is the format of a posted record. A resent record may have another form.
 type form int
 
 const (
@@ -179,7 +178,7 @@ func (f form) write(body *bytes.Buffer, record []byte) error {
 	return errors.Join(err, failed)
 }
 
-// poster posts bodies under a token.
+// poster posts bodies with a token.
 type poster struct {
 	url, token string
 	client     *http.Client
@@ -190,8 +189,8 @@ func newPoster(url, token string) *poster {
 		&http.Client{Timeout: 8 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 }
 
-// post sends a body once. Without an error it is durable; otherwise it may be, and again
-// reports whether to retry.
+// post sends a body once. After a nil error it is durable; after another it may be, and
+// again reports whether to retry.
 func (p *poster) post(ctx context.Context, body []byte, key string) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// taker takes records and fails now and then, before or after it has taken them.
+// taker is an api that fails now and then, before or after it accepts records.
 type taker struct {
 	mu     sync.Mutex
 	random *rand.Rand
-	first  map[string]map[string]any // every record as it came first, by what names it
-	starts map[string]bool           // first records of requests
+	first  map[string]map[string]any // the first copy of each record, by its identity
+	starts map[string]bool           // first record of each request
 	times  int64                     // records acknowledged
 	t      *testing.T
 }

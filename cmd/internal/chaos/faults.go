@@ -15,26 +15,24 @@ import (
 
 // Fault is a temporary fault of a deployment.
 type Fault struct {
-	Kind   string        // for the counts of the report
+	Kind   string        // counted in the report
 	Target string        // process, link, disk, lane, source, or machine with a clock
 	Hold   time.Duration // duration
 
 	// Possible reports whether a deployment has the target; nil: always.
 	Possible func(d *deployment.Deployment) bool
 
-	// Needs are names held shared with other faults, Alone those held exclusively. See
-	// holds.
+	// Needs are names held shared, Alone names held exclusively. See holds.
 	Needs, Alone []string
 
 	// Must ends the run when Inject fails.
 	Must bool
 
-	// Inject injects the fault. heal, which may be nil, undoes it after the hold, or at the
-	// end of ctx if that is earlier, also after an error.
+	// Inject injects the fault. heal, which may be nil, undoes it after the hold or at the
+	// end of ctx, also after an error.
 	Inject func(ctx context.Context, s *site) (heal func(), err error)
 }
 
-// Name is kind, target, and duration.
 func (f Fault) Name() string {
 	name := strings.TrimSpace(f.Kind + " " + f.Target)
 	if f.Hold > 0 {
@@ -43,8 +41,7 @@ func (f Fault) Name() string {
 	return name
 }
 
-// carryOut takes the names that a fault needs, injects it, notes and counts it, and heals
-// it.
+// carryOut takes the names of a fault, injects it, logs and counts it, and heals it.
 func (s *site) carryOut(ctx context.Context, f Fault) error {
 	release, ok := s.holds.take(f.Needs, f.Alone)
 	if !ok {
@@ -66,8 +63,8 @@ func (s *site) carryOut(ctx context.Context, f Fault) error {
 	return err
 }
 
-// allNATS is held shared by faults that stop a NATS server, and alone by those that need
-// all servers: one may lose its data only while the others have all of it.
+// allNATS is held shared by faults that stop one NATS server, and exclusively by faults
+// that need all: a server may lose its data only while the others have all of it.
 const allNATS = "every NATS server"
 
 // on is a fault of a process.
@@ -90,7 +87,7 @@ func (s *site) start(p interface{ Start() error }) {
 	}
 }
 
-// kill is kill -9 and, after the hold, a start.
+// kill is SIGKILL and, after the hold, a start.
 func kill(p *deployment.Process, hold time.Duration) Fault {
 	f := on("kill", p, hold)
 	f.Inject = func(_ context.Context, s *site) (func(), error) { return s.kill(p) }
@@ -116,8 +113,8 @@ func pause(p *deployment.Process, hold time.Duration) Fault {
 	return f
 }
 
-// restart is SIGTERM and, after the hold, a start. A process that is late or exits with
-// another status than 0 is counted as unclean.
+// restart is SIGTERM and, after the hold, a start. A late exit or a status other than 0
+// counts as unclean.
 func restart(p *deployment.Process, hold time.Duration) Fault {
 	f := on("restart", p, hold)
 	f.Inject = func(_ context.Context, s *site) (func(), error) {
@@ -130,7 +127,7 @@ func restart(p *deployment.Process, hold time.Duration) Fault {
 	return f
 }
 
-// onLink is a fault of a link, healed by its Resume.
+// onLink returns a fault of a link; Resume heals it.
 func onLink(kind, name string, hold time.Duration, do func(*deployment.Link)) Fault {
 	return Fault{Kind: kind, Target: name, Hold: hold, Needs: []string{name}, Inject: func(_ context.Context, s *site) (func(), error) {
 		do(s.Links[name])
@@ -150,21 +147,20 @@ func stall(name string, hold time.Duration) Fault {
 	return onLink("stall", name, hold, (*deployment.Link).Stall)
 }
 
-// Texts in outgoing messages: a header of every entry, and the insert of a block.
+// Texts that traps match: a header of every entry, and the insert of a block.
 const (
 	anEntry   = "Sluice-Entry"
 	anInsert  = "INSERT INTO flow.records"
 	patience  = 3 * time.Second         // of an ambush
-	gathering = 1200 * time.Millisecond // time for requests to gather into one entry
+	gathering = 1200 * time.Millisecond // requests gather into one entry
 )
 
-// killInInsert kills the engine shortly after an insert was sent to it.
 func killInInsert(engine *deployment.Process, moment, hold time.Duration) Fault {
 	return ambush("kill-in-insert", engine, deployment.Ingester, deployment.ToEngine, anInsert, moment, hold)
 }
 
-// killInEntry kills a NATS server shortly after an entry of many requests was sent to it;
-// of several servers, the one to which the api is connected.
+// killInEntry kills the NATS server to which an api is connected, shortly after the api
+// sent it an entry of many requests.
 func killInEntry(nats *deployment.Process, moment, hold time.Duration) Fault {
 	return ambush("kill-in-entry", nats, deployment.API, deployment.ToNATS, anEntry, moment/20, hold)
 }
@@ -199,7 +195,7 @@ func ambush(kind string, p *deployment.Process, from, to, text string, moment, h
 	return f
 }
 
-// take takes, shared, the links of processes of a kind that no fault holds alone.
+// take holds, shared, those links of processes of a kind that no fault holds exclusively.
 func (s *site) take(from, to string) (links []*deployment.Link, release func()) {
 	var releases []func()
 	for _, p := range s.Of(from) {
@@ -214,19 +210,18 @@ func (s *site) take(from, to string) (links []*deployment.Link, release func()) 
 	}
 }
 
-// trapAll returns a channel that receives when the text passes any of the links.
+// trapAll returns a channel that receives whenever the text passes one of the links.
 func trapAll(links []*deployment.Link, text string, stall bool) <-chan struct{} {
 	any := make(chan struct{}, len(links))
 	for _, l := range links {
 		sprung := l.Trap(text, stall)
-		go func() { <-sprung; any <- struct{}{} }() // ends with the next such text, or with the run
+		go func() { <-sprung; any <- struct{}{} }() // ends with the next such text or the run
 	}
 	return any
 }
 
 func severalNATS(d *deployment.Deployment) bool { return len(d.Of(deployment.NATS)) > 1 }
 
-// killLeader kills the NATS server that leads lane 0.
 func killLeader(hold time.Duration) Fault {
 	return Fault{Kind: "kill-leader", Hold: hold, Needs: []string{allNATS}, Possible: severalNATS,
 		Inject: func(ctx context.Context, s *site) (func(), error) {
@@ -238,8 +233,8 @@ func killLeader(hold time.Duration) Fault {
 		}}
 }
 
-// wipe deletes the data of a NATS server, as a broken disk does, and restarts it empty
-// under its name.
+// wipe deletes the data of a NATS server and restarts it empty under its name, as after a
+// disk failure.
 func wipe(p *deployment.Process) Fault {
 	return Fault{Kind: "wipe", Target: p.Name, Alone: []string{allNATS}, Possible: severalNATS,
 		Inject: func(ctx context.Context, s *site) (func(), error) {
@@ -264,7 +259,7 @@ func wipe(p *deployment.Process) Fault {
 		}}
 }
 
-// operate runs a command, and retries it while NATS is unreachable, as an operator does.
+// operate runs a command and retries it while NATS is unreachable.
 func (s *site) operate(ctx context.Context, args ...string) error {
 	name := "sluice " + strings.Join(args, " ")
 	return s.insist(ctx, name, func(ctx context.Context) error {
@@ -276,8 +271,8 @@ func (s *site) operate(ctx context.Context, args ...string) error {
 	})
 }
 
-// insist retries until success: other faults stop servers meanwhile. A step without success
-// within the patience of the run has failed.
+// insist retries until success, because other faults stop servers meanwhile. It fails after
+// the patience of the run.
 func (s *site) insist(ctx context.Context, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
@@ -293,7 +288,7 @@ func (s *site) insist(ctx context.Context, what string, try func(context.Context
 	}
 }
 
-// lanes are the arguments of a command that may create a lane.
+// lanes returns the arguments of a command that may create a lane.
 func (s *site) lanes(command string) []string {
 	return append([]string{"lanes", command}, s.cfg.streams()...)
 }
@@ -304,7 +299,6 @@ func addLane() Fault {
 	}}
 }
 
-// spread moves a source to other lanes.
 func spread(source string) Fault {
 	return Fault{Kind: "spread", Target: source,
 		Possible: func(d *deployment.Deployment) bool { return d.Tokens[source] != "" },
@@ -314,7 +308,7 @@ func spread(source string) Fault {
 }
 
 // addInRetry adds a lane while requests are in flight for longer than their clients'
-// timeout: clients resend them before and after.
+// timeout. Clients send them before and after the addition.
 func addInRetry(hold time.Duration) Fault {
 	return Fault{Kind: "add-in-retry", Hold: hold, Inject: func(ctx context.Context, s *site) (func(), error) {
 		links, release := s.take(deployment.API, deployment.ToNATS)
@@ -334,14 +328,13 @@ func addInRetry(hold time.Duration) Fault {
 	}}
 }
 
-// outage stops the engine and starts it after the hold.
 func outage(engine *deployment.Process, hold time.Duration) Fault {
 	f := restart(engine, hold)
 	f.Kind = "outage"
 	return f
 }
 
-// stepClock steps the clock of a machine, and back after the hold.
+// stepClock steps the clock of a machine, and resets it after the hold.
 func stepClock(machine string, by, hold time.Duration) Fault {
 	return Fault{Kind: "step-clock", Target: fmt.Sprintf("%s by %v", machine, by), Hold: hold,
 		Possible: func(d *deployment.Deployment) bool { return d.Clocks },
@@ -361,10 +354,9 @@ func stepClock(machine string, by, hold time.Duration) Fault {
 		}}
 }
 
-// freeze pauses an api during a publish for longer than the deduplication window: the
-// entry is in flight to NATS, and arrives when its repeats are no longer recognised. Then
-// the api resumes, with the answer of NATS in its socket. The entry is void, and no client
-// gets OK.
+// freeze pauses an api during a publish for longer than the deduplication window. The entry
+// arrives in NATS after its window; then the api resumes, with NATS's acknowledgement in
+// its socket. The entry is void, and no client gets OK.
 func freeze(api *deployment.Process, hold time.Duration) Fault {
 	road := api.Name + deployment.ToNATS
 	return Fault{Kind: "freeze", Target: api.Name, Hold: hold, Alone: []string{api.Name, road, allNATS}, // a stopped server drops data in flight
@@ -390,13 +382,12 @@ func freeze(api *deployment.Process, hold time.Duration) Fault {
 		}}
 }
 
-// laneSettings is held shared by faults that change a lane's configuration and restore it,
-// and alone by those that set NATS back: a copied or restored stream has the configuration
-// of that moment.
+// laneSettings is held shared by faults that change and restore a lane's configuration.
+// Faults that set NATS back hold it exclusively: a restored stream has an old
+// configuration.
 const laneSettings = "settings of lanes"
 
-// fillLane fills a lane's disk budget: of requests cut for several lanes, the other lanes
-// accept their chunks.
+// fillLane fills a lane's disk budget. The other lanes accept their chunks of a request.
 func fillLane(lane string, hold time.Duration) Fault {
 	return Fault{Kind: "fill-lane", Target: lane, Hold: hold, Needs: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		js, err := s.JetStream()
@@ -419,7 +410,7 @@ func fillLane(lane string, hold time.Duration) Fault {
 	}}
 }
 
-// update writes a stream's configuration while no fault stops a server: one killed
+// update writes a stream's configuration while no fault stops a server: a server killed
 // meanwhile loses the stream.
 func (s *site) update(js jetstream.JetStream, cfg jetstream.StreamConfig) error {
 	release, _ := s.holds.take(nil, []string{allNATS})
@@ -430,7 +421,6 @@ func (s *site) update(js jetstream.JetStream, cfg jetstream.StreamConfig) error 
 	return err
 }
 
-// fillDisk fills a disk.
 func fillDisk(p *deployment.Process, hold time.Duration) Fault {
 	f := on("fill-disk", p, hold)
 	f.Inject = func(_ context.Context, s *site) (func(), error) {
@@ -443,7 +433,7 @@ func fillDisk(p *deployment.Process, hold time.Duration) Fault {
 	return f
 }
 
-// replace stops a process and starts the program of the same name in another folder.
+// replace stops a process and starts the program of the same name from another folder.
 func replace(p *deployment.Process, bin string) Fault {
 	f := on("replace", p, 0)
 	f.Inject = func(ctx context.Context, _ *site) (func(), error) {

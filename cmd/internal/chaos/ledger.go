@@ -12,7 +12,7 @@ import (
 	"sluice/cmd/internal/oracle"
 )
 
-// ledger is a source's file of sent records with their outcomes, for the oracle.
+// ledger is the file of a source's sent records and their outcomes, input of the oracle.
 type ledger struct {
 	source string
 	path   string
@@ -20,15 +20,15 @@ type ledger struct {
 	mu        sync.Mutex
 	file      *os.File
 	records   int64 // lines
-	abandoned int64 // of them, of abandoned records
+	abandoned int64 // lines of abandoned records
 	forgotten map[string]bool
 	expired   string // file of the expired rows; empty without any
 }
 
-// entry is a line of a ledger. The request is for clients that resend it under its key.
+// entry is a line of a ledger.
 type entry struct {
 	oracle.Line
-	Request string `json:"request,omitempty"` // of records without identity
+	Request string `json:"request,omitempty"` // idempotency key of records without identity
 }
 
 func newLedger(dir, source string) (*ledger, error) {
@@ -73,14 +73,14 @@ func (l *ledger) forget(instance string) {
 	l.forgotten[instance] = true
 }
 
-// expire removes the rows in a file from the expected records.
+// expire removes the rows in a file from the expected rows.
 func (l *ledger) expire(rows string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expired = rows
 }
 
-// oracle reads the ledger.
+// oracle computes the expected tables from the ledger.
 func (l *ledger) oracle() (*oracle.Oracle, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func readWith(path string, read func(io.Reader) error) error {
 	return read(file)
 }
 
-// acknowledged are the first n acknowledged lines of the ledger.
+// acknowledged calls do with those of the first lines that are acknowledged.
 func (l *ledger) acknowledged(lines int64, do func(entry) error) error {
 	file, err := os.Open(l.path)
 	if err != nil {
@@ -127,7 +127,7 @@ func (l *ledger) acknowledged(lines int64, do func(entry) error) error {
 	return nil
 }
 
-// written is the number of lines of the ledger.
+// written returns the number of lines of the ledger.
 func (l *ledger) written() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

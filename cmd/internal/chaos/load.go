@@ -25,36 +25,34 @@ type posting struct {
 	giveUp    time.Duration // ends the retries of a request
 }
 
-// giveUp ends the retries of a request whose records have no identity. It is well below
-// the deduplication window, including the time for which links and paused processes may
-// delay a copy.
+// giveUp ends the retries of a request whose records have no identity. Links and paused
+// processes may delay a copy further; the sum is well below the deduplication window.
 const giveUp = 45 * time.Second
 
-// client posts requests in one way, each with new records. Every client is a source of its
-// own.
+// client posts each record in one request. Every client is a source of its own.
 type client struct {
 	source string
 	share  float64 // of all records
 	cfg    load.Config
-	after  float64 // of the run, it begins
+	after  float64 // start, as a share of the run
 }
 
-// engine is a workflow engine with the forms of its exporters, which resend records cut
-// into other requests. Engines have equal keys and positions: all begin at 1.
+// engine is a workflow engine whose exporters resend records, cut into other requests.
+// Keys and positions of all engines begin at 1.
 type engine struct {
 	source     string
-	share      float64 // of all records, without resent ones
+	share      float64 // of all records, resent ones excluded
 	partitions int
 	forms      []form // of the api's own route; none: bulks, as Camunda's exporters write them
 }
 
-// anonymousSource posts records without identity, anonymousShare of all records.
+// anonymousSource posts records without identity.
 const (
 	anonymousSource = "anonymous"
 	anonymousShare  = 0.04
 )
 
-// posts are all clients, which take different paths through the stream, or brokers alone.
+// posts returns all clients, or only brokers. Clients take different paths through the stream.
 func (c Config) posts() posting {
 	if c.Brokers {
 		return posting{engines: []engine{{"engine-b", 1, 3, nil}}}
@@ -64,9 +62,9 @@ func (c Config) posts() posting {
 		clients: []client{
 			{source: "bulk", share: 0.32, cfg: load.Config{Batch: 500, Connections: 4}},
 			{source: "large", share: 0.15, cfg: load.Config{Batch: 4000, Connections: 2}},                          // several messages each
-			{source: "small", share: 0.08, cfg: load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // repeats recognised by content
-			{source: "single", share: 0.02, cfg: load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // many of them in an entry
-			{source: "late", share: 0.05, cfg: load.Config{Batch: 1000, Connections: 2, NoKey: true}, after: 0.15}, // has two lanes, and its requests are cut
+			{source: "small", share: 0.08, cfg: load.Config{Batch: 20, Connections: 4, Gzip: true, NoKey: true}},   // deduplicated by content
+			{source: "single", share: 0.02, cfg: load.Config{Batch: 1, Connections: 64, Timeout: 3 * time.Second}}, // many requests in an entry
+			{source: "late", share: 0.05, cfg: load.Config{Batch: 1000, Connections: 2, NoKey: true}, after: 0.15}, // on two lanes: requests are cut
 		},
 		engines: []engine{
 			{"engine-a", 0.12, 3, []form{asWritten, sortedMembers, withoutID}},
@@ -77,7 +75,6 @@ func (c Config) posts() posting {
 	}
 }
 
-// sources are the names of all of them.
 func (p posting) sources() (names []string) {
 	for _, c := range p.clients {
 		names = append(names, c.source)
@@ -94,8 +91,8 @@ func (p posting) sources() (names []string) {
 	return names
 }
 
-// post posts until the time is up and every request is answered or abandoned. The ledgers
-// list the records.
+// post posts until the time is up and every request is acknowledged or abandoned. The
+// ledgers list the records.
 func (s *site) post(ctx context.Context, all posting) (exported camunda.Count, err error) {
 	seeds := rand.New(rand.NewPCG(s.cfg.Seed, 0x10ad))
 	work, ctx := errgroup.WithContext(ctx)
@@ -149,7 +146,7 @@ func (s *site) postAs(ctx context.Context, c client) error {
 	return nil
 }
 
-// abandoned are the records that clients stopped retrying.
+// abandoned returns the number of records that clients stopped retrying.
 func (s *site) abandoned() (n int64) {
 	for _, l := range s.ledgers {
 		n += l.abandoned

@@ -12,23 +12,21 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// logs are the logs of a workflow engine, one per partition, which exporters read and
-// reread.
+// logs are the logs of a workflow engine, one per partition. Exporters may read them
+// repeatedly.
 type logs struct {
 	engine     *simulator.Engine
 	partitions map[int64]*partitionLog
 }
 
-// partitionLog is the log of one partition.
 type partitionLog struct {
-	file *os.File // records, one after the other
+	file *os.File // concatenated records
 
 	mu    sync.Mutex
-	ends  []int64 // offset behind each record
+	ends  []int64 // offset of the end of each record
 	whole bool    // complete
 }
 
-// newLogs makes the logs of a source in dir.
 func newLogs(dir, name string, cfg simulator.Config) (*logs, error) {
 	s := &logs{engine: simulator.New(cfg), partitions: map[int64]*partitionLog{}}
 	for p := int64(1); p <= int64(cfg.Partitions); p++ {
@@ -48,7 +46,7 @@ func (s *logs) close() {
 	}
 }
 
-// write writes records in real time, until then.
+// write appends records in real time, until then.
 func (s *logs) write(ctx context.Context, until time.Time) error {
 	defer func() {
 		for _, l := range s.partitions {
@@ -91,14 +89,14 @@ func (l *partitionLog) finish() {
 	l.whole = true
 }
 
-// Len is the number of records, and whether the log is complete.
+// Len returns the number of records, and whether the log is complete.
 func (l *partitionLog) Len() (n int, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.ends), l.whole
 }
 
-// Read gives the records from..to-1, counted from 0.
+// Read returns the records from..to-1, counted from 0.
 func (l *partitionLog) Read(from, to int) ([][]byte, error) {
 	l.mu.Lock()
 	start := int64(0)

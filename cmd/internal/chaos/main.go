@@ -1,5 +1,5 @@
-// Command chaos runs Sluice as processes under load, disturbs it, and then compares every
-// acknowledged record with the tables. It exits 0 only if no record is missing or
+// Command chaos runs Sluice as processes under load, injects faults, and then compares
+// every acknowledged record with the tables. It exits 0 only if no record is missing or
 // duplicated. The scenarios are:
 //
 //	chaos    injects random faults and heals them
@@ -50,7 +50,6 @@ func main() {
 	}
 }
 
-// report prints the result of a run.
 func report(result Result, err error) error {
 	if err == nil || errors.Is(err, ErrBroken) {
 		fmt.Println(result)

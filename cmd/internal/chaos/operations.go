@@ -16,15 +16,15 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// operation is an operator's action or an event in the life of an installation: a named
-// fault that a run carries out once, or never.
+// operation is an operator's action or an event of an installation: a named fault that a run
+// carries out at most once.
 type operation struct {
 	name  string
-	on    bool // in runs that name none
+	on    bool // by default
 	fault func(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault
 }
 
-// operations are all operations. Those that are off have no clean run yet.
+// Operations that are off by default have no clean run yet.
 var operations = []operation{
 	{"backup", true, backup},
 	{"recount", true, recount},
@@ -42,10 +42,10 @@ var operations = []operation{
 	{"expire", true, expire},
 }
 
-// none in Config.Faults means that a run carries out no operation.
+// none in Config.Faults disables all operations.
 const none = "none"
 
-// operations are those of a run, in the order of the table.
+// operations returns the operations of a run, in the order of the table.
 func (c Config) operations() (all []operation, err error) {
 	for _, name := range c.Faults {
 		if name != none && !slices.ContainsFunc(operations, func(o operation) bool { return o.name == name }) {
@@ -73,11 +73,11 @@ func (c Config) does(name string) bool {
 	return slices.ContainsFunc(all, func(o operation) bool { return o.name == name })
 }
 
-// oneOperation is held by every operation: they follow each other, as an operator's do. It
-// sorts before all other names, since an operation that holds it takes more of them.
+// oneOperation serializes operations. It sorts before all other names, since an operation that
+// holds it takes more of them.
 const oneOperation = "an operator"
 
-// asked are the operations of a run, ordered by the seed and spread over its middle.
+// asked schedules the operations of a run over its middle, in a random order.
 func asked(cfg Config, d *deployment.Deployment) (all []due) {
 	r := rand.New(rand.NewPCG(cfg.Seed, 0x09e7))
 	chosen, _ := cfg.operations()
@@ -87,7 +87,7 @@ func asked(cfg Config, d *deployment.Deployment) (all []due) {
 		f.Must, f.Alone = true, append(f.Alone, oneOperation)
 		inject := f.Inject
 		f.Inject = func(ctx context.Context, s *site) (func(), error) {
-			// Also carried out when the time ended during another operation.
+			// Operations that are due when the time ends are carried out too.
 			whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
 			defer cancel()
 			defer context.AfterFunc(ctx, func() {
@@ -103,10 +103,9 @@ func asked(cfg Config, d *deployment.Deployment) (all []due) {
 	return all
 }
 
-// errNotInjected: a requested fault was never injected.
 var errNotInjected = errors.New("a requested fault was never injected")
 
-// injected fails when a requested operation was not carried out.
+// injected returns an error if a requested operation was not carried out.
 func (c Config) injected(done counts) error {
 	all, err := c.operations()
 	for _, o := range all {
@@ -117,30 +116,29 @@ func (c Config) injected(done counts) error {
 	return err
 }
 
-// command is an operation of one operator's command.
+// command returns an operation that runs one sluice command.
 func command(kind string, args func(s *site) []string) Fault {
 	return Fault{Kind: kind, Inject: func(ctx context.Context, s *site) (func(), error) {
 		return nil, s.operate(ctx, args(s)...)
 	}}
 }
 
-// withTables are arguments of a command that uses ClickHouse too.
+// withTables adds the address of ClickHouse to the arguments of a command.
 func (s *site) withTables(args ...string) []string {
 	return append(args, "--clickhouse", s.ClickHouse())
 }
 
-// window are the options of commands that need the deduplication window.
 func (s *site) window() []string { return []string{"--repeat-window", s.cfg.RepeatWindow.String()} }
 
-// backup backs up while records flow, and resumes an interrupted backup.
+// backup takes a backup while records flow, and resumes an interrupted one.
 func backup(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return Fault{Kind: "backup", Inject: func(ctx context.Context, s *site) (func(), error) {
 		return nil, s.backup(ctx, filepath.Join(s.Dir, "backup"))
 	}}
 }
 
-// backup retries until it succeeds. One that cannot be resumed, as after a move of a source,
-// begins anew.
+// backup retries until it succeeds. It restarts from the beginning if it cannot be resumed, as
+// after a move of a source.
 func (s *site) backup(ctx context.Context, folder string) error {
 	return s.insist(ctx, "sluice backup", func(ctx context.Context) error {
 		_, err := s.Sluice(ctx, s.withTables("backup", "--to", folder, "--nats", s.NATSURL)...)
@@ -151,12 +149,12 @@ func (s *site) backup(ctx context.Context, folder string) error {
 	})
 }
 
-// recount recomputes the counters of today, due or not.
+// recount recomputes today's counters.
 func recount(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return command("recount", func(s *site) []string { return s.withTables("recount", time.Now().UTC().Format(time.DateOnly)) })
 }
 
-// migrateTTL changes the retention, to a value with which no row expires.
+// migrateTTL sets a retention with which no row expires.
 func migrateTTL(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	return Fault{Kind: "migrate-ttl", Inject: func(ctx context.Context, s *site) (func(), error) {
 		return nil, s.keep(ctx, 30+r.IntN(400))
@@ -169,8 +167,8 @@ func (s *site) keep(ctx context.Context, days int) error {
 	return s.operate(ctx, s.withTables("migrate", "ttl", "--keep-records", text, "--keep-counts", text)...)
 }
 
-// rebuild recreates the tables in another database, which the command compares with the
-// live one, and drops it.
+// rebuild recreates the tables in another database. The command compares it with the live one;
+// then it is dropped.
 func rebuild(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return Fault{Kind: "rebuild", Inject: func(ctx context.Context, s *site) (func(), error) {
 		if err := s.operate(ctx, s.withTables(append([]string{"rebuild", "--into", "flow_rebuild"}, s.window()...)...)...); err != nil {
@@ -180,8 +178,8 @@ func rebuild(*rand.Rand, Config, *deployment.Deployment) Fault {
 	}}
 }
 
-// deadReplay adds a constraint that rejects every record of a source: they become dead
-// letters. After dropping the constraint it replays them.
+// deadReplay adds a constraint that rejects every record of a source, so that they become dead
+// letters. Then it drops the constraint and replays them.
 func deadReplay(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	hold := between(r, time.Second, 4*time.Second)
 	return Fault{Kind: "dead-replay", Target: people, Inject: func(ctx context.Context, s *site) (func(), error) {
@@ -207,8 +205,8 @@ func deadReplay(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	}}
 }
 
-// replayLetters replays dead letters until none is left. A block rejected by the constraint
-// may add more of them afterwards.
+// replayLetters replays dead letters until none is left: blocks rejected by the constraint may
+// add more meanwhile.
 func (s *site) replayLetters(ctx context.Context) error {
 	return s.insist(ctx, "replay dead letters", func(ctx context.Context) error {
 		if _, err := s.Sluice(ctx, "dead", "replay", "--all", "--nats", s.NATSURL); err != nil {
@@ -222,7 +220,6 @@ func (s *site) replayLetters(ctx context.Context) error {
 	})
 }
 
-// deadLetters is the number of dead letters.
 func (s *site) deadLetters(ctx context.Context) (uint64, error) {
 	js, err := s.JetStream()
 	if err != nil {
@@ -237,8 +234,8 @@ func (s *site) deadLetters(ctx context.Context) (uint64, error) {
 	return letters.CachedInfo().State.Msgs, nil
 }
 
-// isHalted reports whether a lane is halted, as by a constraint that rejects a block whose rows
-// an earlier attempt has stored.
+// isHalted reports whether a lane is halted. A constraint halts it when it rejects a block
+// whose rows an earlier attempt stored.
 func (s *site) isHalted(ctx context.Context) bool {
 	return slices.ContainsFunc(s.Of(deployment.Ingester), func(p *deployment.Process) bool {
 		err := programtest.AnswersOK(ctx, "http://"+p.Ops+"/readyz")
@@ -246,7 +243,7 @@ func (s *site) isHalted(ctx context.Context) bool {
 	})
 }
 
-// forget removes an instance that has ended.
+// forget removes all records of an ended instance.
 func forget(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	which := r.IntN(1000)
 	return Fault{Kind: "forget", Target: people, Inject: func(ctx context.Context, s *site) (func(), error) {
@@ -268,7 +265,7 @@ func forget(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 	}}
 }
 
-// twoSources only counts: the twins always post.
+// twoSources only waits: the twins always post.
 func twoSources(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return Fault{Kind: "two-sources", Inject: func(ctx context.Context, s *site) (func(), error) {
 		return nil, s.insist(ctx, "wait until both twins have posted", func(ctx context.Context) error {
@@ -282,8 +279,8 @@ func twoSources(*rand.Rand, Config, *deployment.Deployment) Fault {
 	}}
 }
 
-// clockDays steps the clock of an api or an ingester by days, in both directions: by more
-// than records may be ahead, and by more than a retention.
+// clockDays steps the clock of an api or an ingester by days, forward or back: by more than a
+// record may be ahead of the clock, and by more than a retention.
 func clockDays(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	machine := pick(r, slices.Concat(d.Of(deployment.API), d.Of(deployment.Ingester))).Name
 	by := time.Duration(8+r.IntN(500)) * 24 * time.Hour
@@ -295,7 +292,7 @@ func clockDays(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	return f
 }
 
-// serverLinks are the names of all links of a deployment to servers.
+// serverLinks returns the names of all links to NATS and to the engine.
 func serverLinks(d *deployment.Deployment) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(d.Links)) {
 		if strings.HasSuffix(name, deployment.ToNATS) || strings.HasSuffix(name, deployment.ToEngine) {

@@ -70,7 +70,7 @@ func TestOperations(t *testing.T) {
 	})
 }
 
-// TestAFailedStepEndsTheRun: a run without an operation that it was asked for has no verdict.
+// TestAFailedStepEndsTheRun: without a requested operation a run has no verdict.
 func TestAFailedStepEndsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{cfg: Config{For: 20 * time.Minute}, journal: newJournal(io.Discard)}
@@ -88,7 +88,7 @@ func TestAFailedStepEndsTheRun(t *testing.T) {
 	})
 }
 
-// TestALedgerIsReadAsItWasWritten, also while more is written, and after its client died.
+// TestALedgerIsReadAsItWasWritten covers concurrent writes, and a ledger whose client died.
 func TestALedgerIsReadAsItWasWritten(t *testing.T) {
 	l, err := newLedger(t.TempDir(), people)
 	fatal.If(t, err)

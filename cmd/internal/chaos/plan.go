@@ -15,13 +15,13 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// due is a fault and its time since the start.
+// due is a fault and its time after the start of the run.
 type due struct {
 	at time.Duration
 	Fault
 }
 
-// plan is the schedule of a run, a pure function of its arguments.
+// plan returns the schedule of a run. It is a pure function.
 func plan(cfg Config, d *deployment.Deployment) []due {
 	if cfg.Outage > 0 {
 		at := max(0, cfg.For-cfg.Outage) / 2
@@ -37,8 +37,8 @@ func plan(cfg Config, d *deployment.Deployment) []due {
 	return all
 }
 
-// carryOutAll carries out a schedule, each fault at its time. It returns when all faults
-// are healed, after the end of ctx or of an operation that failed.
+// carryOutAll injects each fault at its time. It returns when all are healed, after the
+// end of ctx or of a failed operation.
 func (s *site) carryOutAll(ctx context.Context, schedule []due) error {
 	began := time.Now()
 	faults, ctx := errgroup.WithContext(ctx)
@@ -56,10 +56,9 @@ func (s *site) carryOutAll(ctx context.Context, schedule []due) error {
 	return faults.Wait()
 }
 
-// clockStep is the maximum step of a clock.
 const clockStep = 10 * time.Minute
 
-// steps is the schedule of clock faults, beside the others.
+// steps returns the schedule of clock faults.
 func steps(cfg Config, d *deployment.Deployment) (all []due) {
 	clocks := machines(d)
 	r := rand.New(rand.NewPCG(cfg.Seed, 0xc10c))
@@ -73,7 +72,7 @@ func steps(cfg Config, d *deployment.Deployment) (all []due) {
 	return all
 }
 
-// machines are those whose clocks are stepped.
+// machines returns the names of all machines whose clocks are stepped.
 func machines(d *deployment.Deployment) (all []string) {
 	for _, p := range slices.Concat(d.Of(deployment.NATS), d.Of(deployment.API)) {
 		all = append(all, p.Name)
@@ -81,11 +80,11 @@ func machines(d *deployment.Deployment) (all []string) {
 	return append(all, deployment.Operator)
 }
 
-// milestones are the rare faults that every run includes.
+// milestones returns the rare faults that every run includes.
 func milestones(cfg Config, d *deployment.Deployment) (all []due) {
 	add := func(at float64, f Fault) { all = append(all, due{time.Duration(at * float64(cfg.For)), f}) }
 	add(0.05, addLane())
-	if cfg.For >= 10*time.Minute { // each takes longer than the duplicate window
+	if cfg.For >= 10*time.Minute { // each takes longer than NATS's duplicate window
 		for i, source := range spreads {
 			add(0.15+0.15*float64(i), spread(source))
 		}
@@ -95,7 +94,7 @@ func milestones(cfg Config, d *deployment.Deployment) (all []due) {
 		add(0.30, wipe(nats[0]))
 		add(0.70, wipe(nats[len(nats)-1]))
 	}
-	for i, lane := range []string{"FLOW_1", "FLOW_0", "FLOW_1"} { // where the last source is
+	for i, lane := range []string{"FLOW_1", "FLOW_0", "FLOW_1"} { // the lanes of the last source
 		add(0.25+0.2*float64(i), fillLane(lane, time.Duration(3+3*i)*time.Second))
 	}
 	hold := cfg.RepeatWindow + cfg.RepeatWindow/6
@@ -115,22 +114,21 @@ func milestones(cfg Config, d *deployment.Deployment) (all []due) {
 	return all
 }
 
-// spreads are the sources that are moved to other lanes.
+// spreads are sources that are moved to other lanes.
 var spreads = []string{"engine-a", "ids-only", "bulk", anonymousSource}
 
-// gap is the time to the next fault; some are long, so that the ingesters catch up.
+// gap draws the time to the next fault. Some gaps let the ingesters catch up.
 func gap(r *rand.Rand, mean time.Duration) time.Duration {
 	return max(mean/10, min(4*mean, time.Duration(r.ExpFloat64()*float64(mean))))
 }
 
-// draw draws one fault.
 func draw(r *rand.Rand, d *deployment.Deployment) Fault {
 	process, link, server := pick(r, d.Processes), pick(r, slices.Sorted(maps.Keys(d.Links))), pick(r, d.Of(deployment.NATS))
 	moment := between(r, time.Millisecond, 100*time.Millisecond)
 	down := between(r, 50*time.Millisecond, 6*time.Second)
 	long := between(r, 100*time.Millisecond, 25*time.Second)
 	short := between(r, 100*time.Millisecond, 12*time.Second)
-	// All draws are made in any case, so that a change of one kind leaves the rest of a
+	// Every call makes all draws, so that a change of one kind leaves the rest of a
 	// schedule unchanged.
 	n := r.IntN(100)
 	for _, weight := range []struct {
@@ -156,7 +154,7 @@ func draw(r *rand.Rand, d *deployment.Deployment) Fault {
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-// between draws a time, log-uniformly.
+// between draws a duration, log-uniformly.
 func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	d := time.Duration(float64(least) * math.Exp(r.Float64()*math.Log(float64(most)/float64(least))))
 	return d.Round(time.Millisecond)

@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// planned is the schedule of a run with so many NATS servers, as text.
+// planned returns the schedule of a run as text.
 func planned(t *testing.T, cfg Config, servers int) (lines []string) {
 	t.Helper()
 	cfg.NATS, cfg.RepeatWindow = servers, 5*time.Minute

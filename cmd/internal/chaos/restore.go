@@ -16,11 +16,11 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// later is the time between a backup and its restore.
+// later draws the time between a backup and its restore.
 func later(r *rand.Rand, cfg Config) time.Duration { return between(r, cfg.For/30, cfg.For/8) }
 
-// serversAlone are the names held by a fault that stops servers of a kind and replaces
-// their data, while apis and ingesters run: no other fault may start or use them.
+// serversAlone returns the names held by a fault that stops servers of some kinds and
+// replaces their data. No other fault may start or use them.
 func serversAlone(d *deployment.Deployment, kinds ...string) (names []string) {
 	names = append(serverLinks(d), allNATS)
 	for _, kind := range append(kinds, deployment.Ingester) {
@@ -31,8 +31,8 @@ func serversAlone(d *deployment.Deployment, kinds ...string) (names []string) {
 	return names
 }
 
-// restore restores NATS and ClickHouse from a backup by docs/backup.md: apis run without
-// NATS meanwhile, ingesters are stopped, and sources resend everything afterwards.
+// restore restores NATS and ClickHouse as docs/backup.md says: ingesters are stopped, apis
+// run without NATS, and then sources resend all records.
 func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	wait := later(r, cfg)
 	return Fault{Kind: "restore", Alone: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
@@ -50,7 +50,7 @@ func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 }
 
 // setBackNATS restores only NATS from a copy of its data, and resets every lane to its last
-// message, as an operator does.
+// message.
 func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	return setBackAlone("set-back-nats", deployment.NATS, later(r, cfg), func(ctx context.Context, s *site) error {
 		var ends []laneEnd
@@ -68,7 +68,7 @@ func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 }
 
 // setBackClickHouse restores only ClickHouse from a copy of its data, and rebuilds its
-// tables from the lanes by docs/runbooks/RecordsLostInTable.md.
+// tables from the lanes as docs/runbooks/RecordsLostInTable.md says.
 func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	return setBackAlone("set-back-clickhouse", deployment.Engine, later(r, cfg), func(ctx context.Context, s *site) error {
 		var report struct {
@@ -77,7 +77,7 @@ func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault
 		err := s.insist(ctx, "rebuild", func(ctx context.Context) error {
 			out, err := s.Sluice(ctx, s.withTables(append([]string{"rebuild", "--json", "--into", "flow_back", "--nats", s.NATSURL}, s.window()...)...)...)
 			if json.Unmarshal([]byte(out), &report) == nil && len(report.Swap) > 0 {
-				err = nil // the command fails because the tables differ, as expected
+				err = nil // the command fails: the tables differ, as expected
 			}
 			return err
 		})
@@ -106,7 +106,6 @@ func setBackAlone(kind, of string, wait time.Duration, repair func(context.Conte
 	}}
 }
 
-// copyData stops all servers of a kind and copies their data.
 func (s *site) copyData(kind, to string) (err error) {
 	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kind))
 	defer release()
@@ -123,8 +122,8 @@ func (s *site) copyData(kind, to string) (err error) {
 }
 
 // setBack stops the ingesters and the servers of some kinds, replaces the servers' data,
-// starts them, and repairs them while no program reaches them. Then it starts everything,
-// and sources resend all records.
+// starts them, and repairs them while links are stalled. Then it starts everything, and
+// sources resend all records.
 func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deployment.Process) error, repair func() error) error {
 	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kinds...))
 	err := func() (err error) {
@@ -166,7 +165,7 @@ func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deploy
 	return s.resend(ctx)
 }
 
-// serversAnswer fails unless NATS and the engine answer, without links.
+// serversAnswer returns an error unless NATS and the engine answer, links bypassed.
 func (s *site) serversAnswer(ctx context.Context) error {
 	for _, p := range s.Of(deployment.NATS) {
 		if err := programtest.AnswersOK(ctx, "http://"+p.HTTP+"/healthz"); err != nil {
@@ -176,13 +175,13 @@ func (s *site) serversAnswer(ctx context.Context) error {
 	return s.Exec(ctx, "SELECT 1")
 }
 
-// laneEnd is the last message of a lane, and its checkpoint.
+// laneEnd is a lane's last message and its checkpoint.
 type laneEnd struct {
 	number     int
 	last, done uint64
 }
 
-// laneEnds are those of all lanes, by sluice lanes list.
+// laneEnds returns the ends of all lanes, from sluice lanes list.
 func (s *site) laneEnds(ctx context.Context) (all []laneEnd, err error) {
 	out, err := s.Sluice(ctx, "lanes", "list", "--nats", s.NATSURL)
 	for line := range strings.Lines(out) {
@@ -197,7 +196,7 @@ func (s *site) laneEnds(ctx context.Context) (all []laneEnd, err error) {
 	return all, err
 }
 
-// lanesReset resets a lane to its checkpoint: a needless reset by an operator.
+// lanesReset needlessly resets a lane to its checkpoint.
 func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	lane := r.IntN(2)
 	var alone []string
@@ -205,7 +204,7 @@ func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 		alone = append(alone, p.Name)
 	}
 	return Fault{Kind: "lanes-reset", Target: fmt.Sprint("lane ", lane), Alone: alone, Inject: func(ctx context.Context, s *site) (func(), error) {
-		for _, p := range s.Of(deployment.Ingester) { // so that its checkpoint stays
+		for _, p := range s.Of(deployment.Ingester) { // the checkpoint must not move
 			p.Kill()
 		}
 		heal := func() {
@@ -233,7 +232,7 @@ func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 	const source = "ids-only"
 	behind := between(r, time.Second, 10*time.Second)
 	return Fault{Kind: "away-and-back", Target: source, Inject: func(ctx context.Context, s *site) (func(), error) {
-		var first string // it stays
+		var first string // one of the source's lanes, unchanged throughout
 		err := s.insist(ctx, "read the lanes of "+source, func(ctx context.Context) (err error) {
 			first, err = s.firstLane(ctx, source)
 			return err
@@ -262,7 +261,7 @@ func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 	}}
 }
 
-// firstLane is that of a source, by sluice lanes list.
+// firstLane returns the first lane of a source, from sluice lanes list.
 func (s *site) firstLane(ctx context.Context, source string) (string, error) {
 	out, err := s.Sluice(ctx, "lanes", "list", "--nats", s.NATSURL)
 	for line := range strings.Lines(out) {

@@ -20,7 +20,6 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Upgrade has the options of the scenario upgrade.
 type Upgrade struct {
 	For      time.Duration `default:"60s" help:"Duration of the load and of the rolling upgrades."`
 	Rate     float64       `default:"1000" help:"Records per second."`
@@ -31,21 +30,20 @@ type Upgrade struct {
 	Journal io.Writer `kong:"-"`
 }
 
-// Run is the scenario upgrade.
 func (u *Upgrade) Run(ctx context.Context) error {
 	u.Journal = os.Stdout
 	return report(upgrade(ctx, *u))
 }
 
-// retry bounds the retries of a request, from its first attempt. A request still rejected
-// then fails the upgrade.
+// retry bounds the retries of a request, from its first attempt. An upgrade fails if a
+// request is rejected for longer.
 const retry = time.Second
 
 var errRefused = errors.New("a client was rejected for longer than a second")
 
-// upgrade replaces every api and ingester, one of each kind at a time, by this version, by
-// the previous one, and by this one again, until the time is up. Records and changes of
-// fields arrive over a link to the ready apis, like a Kubernetes Service.
+// upgrade replaces every api and ingester, one of each kind at a time, by this version,
+// the previous one, and this one, until the time is up. Clients use a link to the ready
+// apis, like a Kubernetes Service.
 func upgrade(ctx context.Context, u Upgrade) (Result, error) {
 	if u.Bin == "" {
 		dir, err := os.MkdirTemp("", "sluice-upgrade-")
@@ -84,8 +82,8 @@ func upgrade(ctx context.Context, u Upgrade) (Result, error) {
 	return r, err
 }
 
-// roll replaces all apis and all ingesters by the programs in bin. An upgrade replaces the
-// readers of a format first, a downgrade its writers; within one version both at once.
+// roll replaces all apis and ingesters by the programs in bin. An upgrade replaces the
+// readers of a format first, a downgrade its writers; the same version, both at once.
 func (s *site) roll(ctx context.Context, bin string, n int) error {
 	kinds := []string{deployment.Ingester, deployment.API}
 	if n%2 == 1 {
@@ -108,8 +106,8 @@ func (s *site) roll(ctx context.Context, bin string, n int) error {
 	return rolling.Wait()
 }
 
-// changeFields puts dataset fields until the time is up, and then waits until each has its
-// last value.
+// changeFields puts dataset fields until the time is up, and waits until each has its last
+// value.
 func (s *site) changeFields(ctx context.Context, giveUp time.Duration) error {
 	last := map[string]string{}
 	for n, began := 0, time.Now(); time.Since(began) < s.cfg.For; n++ {
@@ -144,7 +142,7 @@ func (s *site) changeFields(ctx context.Context, giveUp time.Duration) error {
 	return nil
 }
 
-// field makes one attempt of a request about a field.
+// field sends one request for a field, without retries.
 func (s *site) field(ctx context.Context, method, field, body string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.URL+"/ds/dataset/field/custom/rolled/"+field, strings.NewReader(body))
 	if err != nil {

@@ -13,20 +13,19 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// sample holds the measured values of one time, by the column names of the table: rss,
-// files and goroutines of each process, and parts, lag and fresh.
+// sample has measured values by column name: rss, files and goroutines of each process,
+// parts, lag and fresh.
 type sample map[string]float64
 
-// column is one of the table.
+// column is a column of the table, which must not grow.
 type column struct {
 	name  string
-	unit  float64 // of the table, in units of the sample
-	ratio float64 // tolerated growth from the middle third of a run to the last
-	slack float64 // plus this
+	unit  float64 // unit of the table, in units of the sample
+	ratio float64 // tolerated relative growth from the middle third of a run to the last
+	slack float64 // tolerated growth beyond ratio
 }
 
-// columns must not grow. NATS and the engine cache more as their data grows, up to bounds
-// of their own.
+// NATS and the engine cache more as their data grows, up to their own limits.
 var columns = []column{
 	{"api rss", mib, 0.10, 48 * mib},
 	{"ingester rss", mib, 0.10, 64 * mib},
@@ -47,8 +46,8 @@ const (
 	fresh = "fresh p99" // seconds; NaN when nothing was stored
 )
 
-// look takes a sample. before is the freshness histogram at the previous one; it returns
-// the present one.
+// look takes a sample. before is the freshness histogram of the previous sample; it
+// returns the current one.
 func look(ctx context.Context, d *deployment.Deployment, before histogram) (sample, histogram, error) {
 	seen := sample{}
 	var now histogram
@@ -82,7 +81,7 @@ func look(ctx context.Context, d *deployment.Deployment, before histogram) (samp
 
 var vmRSS = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
 
-// process reads the resident bytes and open files of a process from /proc.
+// process reads a process's resident bytes and open files from /proc.
 func process(pid int) (rss, files float64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -116,7 +115,7 @@ func newHistogram(m map[string]float64, name string) histogram {
 	return h
 }
 
-// since is the difference to an earlier histogram.
+// since returns the difference to an earlier histogram.
 func (h histogram) since(before histogram) histogram {
 	d := histogram{}
 	for le, n := range h {
@@ -125,7 +124,7 @@ func (h histogram) since(before histogram) histogram {
 	return d
 }
 
-// quantile is the upper bound of the quantile's bucket; NaN without observations.
+// quantile returns the upper bound of the quantile's bucket; NaN without observations.
 func (h histogram) quantile(q float64) float64 {
 	total := h[math.Inf(1)]
 	if total == 0 {
@@ -140,8 +139,8 @@ func (h histogram) quantile(q float64) float64 {
 	return least
 }
 
-// growth names every column whose last third exceeds its tolerance over the middle third.
-// The first third is warm-up.
+// growth describes every column whose last third exceeds its tolerance over the middle
+// third. The first third is warm-up.
 func growth(samples []sample) (grown []string) {
 	third := len(samples) / 3
 	for _, c := range columns {

@@ -16,7 +16,7 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// site is a deployment under load that faults break.
+// site is a deployment under load and faults.
 type site struct {
 	*deployment.Deployment
 	cfg     Config
@@ -27,7 +27,7 @@ type site struct {
 	healed  chan struct{}      // closed after the last fault
 }
 
-// crashed restarts a process that ended by itself, like a supervisor.
+// crashed restarts a process that exited unexpectedly, as a supervisor does.
 func (s *site) crashed(p *programtest.Process, state string) {
 	s.journal.count(crash)
 	s.journal.note("%s ended by itself: %s", p.Name, state)
@@ -53,8 +53,8 @@ func (h *holds) of(name string) *sync.RWMutex {
 	return h.names[name]
 }
 
-// take reports false when another fault holds one of the shared names alone. It waits for
-// the names in alone.
+// take returns false if another fault holds one of the shared names exclusively. It waits
+// for the names in alone.
 func (h *holds) take(share, alone []string) (release func(), ok bool) {
 	var undo []func()
 	release = func() {
@@ -89,8 +89,8 @@ type journal struct {
 type counts map[string]int
 
 const (
-	crash   = "crash"   // a process ended by itself
-	unclean = "unclean" // a process took too long to stop, or exited with another status than 0
+	crash   = "crash"   // a process exited unexpectedly
+	unclean = "unclean" // a process was late to stop, or exited with a status other than 0
 )
 
 func (c counts) String() string {
@@ -118,7 +118,7 @@ func (j *journal) count(kind string) {
 	j.counts[kind]++
 }
 
-// expect adds kinds with 0, so that the report lists kinds that never occur.
+// expect adds a kind with 0, so that the report lists kinds that never occur.
 func (j *journal) expect(kind string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -131,10 +131,10 @@ func (j *journal) sum() counts {
 	return maps.Clone(j.counts)
 }
 
-// disk is a file system in memory that can be shrunk.
+// disk is a tmpfs that can be shrunk.
 type disk struct{ path string }
 
-// roomy is the size of a disk that is not full; only written data takes memory.
+// roomy is the normal size of a disk; only written data takes memory.
 const roomy = "6g"
 
 // mount mounts disks for the first NATS server and the engine.
@@ -175,7 +175,7 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// close stops all processes and unmounts the disks. The folder stays.
+// close stops all processes and unmounts the disks. The folder is kept.
 func (s *site) close() {
 	s.Close()
 	for _, l := range s.ledgers {

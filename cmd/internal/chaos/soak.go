@@ -17,7 +17,6 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Soak has the options of the scenario soak.
 type Soak struct {
 	For       time.Duration `default:"30m" help:"Duration of the load."`
 	Rate      float64       `default:"3000" help:"Records per second."`
@@ -25,14 +24,13 @@ type Soak struct {
 	Freshness time.Duration `default:"1s" help:"Maximum p99 of the time from acceptance of a record until it is queryable."`
 	Seed      uint64        `default:"1" help:"Seed of the records."`
 
-	Out   io.Writer                                   `kong:"-"` // gets one line per sample
+	Out   io.Writer                                   `kong:"-"` // one line per sample
 	Build func(ctx context.Context, bin string) error `kong:"-"`
 }
 
 // leastSamples is the minimum number of samples to judge growth.
 const leastSamples = 9
 
-// Validate is called by kong.
 func (c *Soak) Validate() error {
 	if c.Every <= 0 || c.Rate <= 0 || c.Freshness <= 0 || c.Seed == 0 {
 		return errors.New("--rate, --every, --freshness, and --seed must be above 0")
@@ -43,16 +41,14 @@ func (c *Soak) Validate() error {
 	return nil
 }
 
-// Run is the scenario soak.
 func (c *Soak) Run(ctx context.Context) error {
 	c.Out, c.Build = os.Stdout, programtest.Build
 	return soak(ctx, *c)
 }
 
-// errUnsteady: a column grew, freshness exceeds its maximum, or records are wrong.
 var errUnsteady = errors.New("not steady")
 
-// soak posts, samples, and judges. After an error the folder with data and logs stays.
+// soak posts, samples and judges. After an error the folder with data and logs is kept.
 func soak(ctx context.Context, cfg Soak) (err error) {
 	dir, err := os.MkdirTemp("", "sluice-soak-")
 	if err != nil {
@@ -82,7 +78,7 @@ func soak(ctx context.Context, cfg Soak) (err error) {
 	work.Go(func() (err error) {
 		report, err = load.Run(working, load.Config{
 			URL: d.URL, Token: d.Token, Duration: cfg.For, Rate: cfg.Rate, Batch: 100, Seed: cfg.Seed,
-			Stored: load.StoredIn(d.HTTP), // every record is there, once
+			Stored: load.StoredIn(d.HTTP), // every record is stored exactly once
 		})
 		return err
 	})
@@ -108,7 +104,7 @@ func soak(ctx context.Context, cfg Soak) (err error) {
 	return err
 }
 
-// watch takes samples during the load. The histogram is of the whole load.
+// watch takes samples during the load. The histogram covers the whole load.
 func watch(ctx context.Context, d *deployment.Deployment, cfg Soak) (samples []sample, last histogram, err error) {
 	began := time.Now()
 	fmt.Fprint(cfg.Out, header())

@@ -9,12 +9,12 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// TestASoakForTwentySeconds is `make soak` in small.
+// TestASoakForTwentySeconds is a short `make soak`.
 func TestASoakForTwentySeconds(t *testing.T) {
 	var table bytes.Buffer
 	err := soak(t.Context(), Soak{
 		For: 20 * time.Second, Rate: 1000, Every: time.Second, Seed: 1, Out: &table, Build: programtest.BuildPlain,
-		Freshness: 10 * time.Second, // other tests may have the processors
+		Freshness: 10 * time.Second, // other tests may use the processors
 	})
 	t.Logf("\n%s", table.String())
 	fatal.If(t, err)
@@ -40,7 +40,7 @@ func TestWhatGrowsIsNamed(t *testing.T) {
 	}
 }
 
-// growing are samples in which one column begins at first and gets more each time.
+// growing returns samples in which one column grows linearly.
 func growing(column string, first, more float64) (samples []sample) {
 	for i := range 30 {
 		samples = append(samples, sample{column: first + float64(i)*more})

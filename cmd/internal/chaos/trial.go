@@ -37,10 +37,9 @@ type Config struct {
 	Keep           bool          `help:"Always keep the folder."`
 
 	Bin     string    `kong:"-"` // folder of the programs, with clocks; built when empty
-	Journal io.Writer `kong:"-"` // gets one line per fault
+	Journal io.Writer `kong:"-"` // one line per fault
 }
 
-// Run is the scenario chaos.
 func (c *Config) Run(ctx context.Context) error {
 	c.Journal = os.Stdout
 	return report(chaos(ctx, *c))
@@ -70,17 +69,17 @@ func chaos(ctx context.Context, cfg Config) (Result, error) {
 	return r, err
 }
 
-// streams are the options of every program that may create a stream.
+// streams returns the options of every program that may create a stream.
 func (c Config) streams() []string {
 	return []string{"--stream-max-bytes", fmt.Sprint(c.StreamMaxBytes), "--stream-replicas", fmt.Sprint(c.NATS), "--repeat-window", c.RepeatWindow.String()}
 }
 
-// history is how long lanes keep stored messages: a sixth of the run.
+// history is the time for which lanes keep stored messages: a sixth of the run.
 func (c Config) history() time.Duration { return c.For / 6 }
 
 // deployment has two of every process that faults stop. Blocks are small, so that some are
-// full after every outage: these are inserted as concurrent pieces, and taken over by an
-// ingester with the same or a higher number of pieces.
+// full after every outage. Full blocks are inserted as concurrent pieces, and taken over by
+// an ingester with another number of pieces.
 func (c Config) deployment(dir string, sources []string) deployment.Config {
 	return deployment.Config{
 		Bin: c.Bin, Dir: dir, NATS: c.NATS, APIs: 2, Ingesters: 2, Exporters: true, Links: true, Clocks: true, Sources: sources,
@@ -93,10 +92,8 @@ func (c Config) deployment(dir string, sources []string) deployment.Config {
 	}
 }
 
-// ErrBroken: a promise was broken.
 var ErrBroken = errors.New("the stored records differ from the acknowledged ones")
 
-// Result is the result of a run.
 type Result struct {
 	Findings
 	Again     int64  // records acknowledged more than once
@@ -106,7 +103,7 @@ type Result struct {
 	Dead      uint64 // dead letters that were not replayed
 	Void      uint64 // records of void entries
 	Mended    int    // inserts that a kill of the engine interrupted
-	Done      counts // faults
+	Done      counts // faults by kind
 	Duration  time.Duration
 	Drain     time.Duration // from the last fault until everything was stored
 	Seed      uint64
@@ -119,14 +116,13 @@ func (r Result) String() string {
 		r.Failures, r.Void, r.Mended, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed, r.Done)
 }
 
-// Clean reports whether every promise was kept.
 func (r Result) Clean() bool {
 	return r.Findings.Clean() && r.Dead == 0 && r.Verified
 }
 
-// try posts to a deployment of its own, injects faults, heals them, and compares the stored
-// records with the acknowledged ones. The error is ErrBroken when they differ, or when the
-// backlog could not be stored after healing; then the folder with data and logs stays.
+// try starts a deployment, posts, injects faults, heals them, and compares the stored
+// records with the acknowledged ones. It returns ErrBroken when they differ, or when the
+// backlog was not stored after healing; then the folder is kept.
 func try(ctx context.Context, cfg Config, all posting, breaks func(context.Context, *site) error) (result Result, err error) {
 	dir, err := folder(cfg.Dir)
 	if err != nil {
@@ -165,7 +161,6 @@ func try(ctx context.Context, cfg Config, all posting, breaks func(context.Conte
 	return result, err
 }
 
-// newSite starts a deployment for faults.
 func newSite(ctx context.Context, cfg Config, dir string, sources []string, j *journal) (*site, error) {
 	d, err := deployment.New(cfg.deployment(dir, sources))
 	s := &site{Deployment: d, cfg: cfg, journal: j, disks: map[string]*disk{}, ledgers: map[string]*ledger{}, healed: make(chan struct{})}
@@ -195,7 +190,6 @@ func folder(name string) (string, error) {
 	return os.MkdirTemp("", "sluice-chaos-")
 }
 
-// try posts and injects faults concurrently, heals, and compares.
 func (s *site) try(ctx context.Context, all posting, breaks func(context.Context, *site) error) (Result, error) {
 	began := time.Now()
 	posting, enough := context.WithCancel(ctx)
@@ -220,7 +214,7 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 	for _, p := range s.Processes {
 		s.start(p)
 	}
-	for _, source := range spreads { // undo an interrupted move, as its operator would
+	for _, source := range spreads { // undo an interrupted move
 		if s.Tokens[source] != "" && (s.journal.sum()["spread"] > 0 || s.cfg.does("away-and-back")) {
 			if err := s.operate(ctx, "lanes", "spread", source, "--stay"); err != nil {
 				return Result{}, err
@@ -250,7 +244,6 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 		s.journal.count(unclean)
 		s.journal.note("%v", err)
 	}
-	// The engine logs interrupted inserts at its start.
 	result.Mended = strings.Count(s.Process(deployment.Engine).Output(), "dropped the token of an insert")
 	switch {
 	case stuck != nil:
@@ -302,7 +295,7 @@ func (s *site) verify(ctx context.Context) (r verify.Report, err error) {
 		r.Lanes[i].Minutes = nil
 	}
 	var text bytes.Buffer
-	_ = json.NewEncoder(&text).Encode(r) // a report that was read
+	_ = json.NewEncoder(&text).Encode(r) // cannot fail: it was decoded from JSON
 	s.journal.note("sluice verify: %s", bytes.TrimSpace(text.Bytes()))
 	return r, nil
 }

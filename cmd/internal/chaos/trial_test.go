@@ -30,9 +30,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// forHalfAMinute is `make chaos` in small: every kind of fault that needs one NATS
-// server and no patience, 34 of them in half a minute, under a moderate load, and what an
-// operator does in seconds.
+// forHalfAMinute is a short `make chaos` under a moderate load: 34 faults of every kind
+// that needs one NATS server and seconds, and short operations.
 func forHalfAMinute(t *testing.T, programs string) {
 	var journal bytes.Buffer
 	result, err := chaos(t.Context(), Config{
@@ -49,10 +48,9 @@ func forHalfAMinute(t *testing.T, programs string) {
 	}
 }
 
-// rollingRestarts is `make upgrade` in small: two apis and two ingesters are replaced one
-// after the other, while records and changes come in, by the same version and by one in
-// another folder, as there is no other yet. Nothing is lost or duplicated, and the
-// client's next attempt within a second settles every request.
+// rollingRestarts is a short `make upgrade`: two apis and two ingesters are replaced one
+// by one, by the same version and by the same one in another folder. No record is lost or
+// duplicated, and every request succeeds within a second of retries.
 func rollingRestarts(t *testing.T, programs string) {
 	other := filepath.Join(t.TempDir(), "previous")
 	fatal.If(t, os.Symlink(programs, other))
@@ -69,11 +67,10 @@ func rollingRestarts(t *testing.T, programs string) {
 	}
 }
 
-// clocksAndFrozenAPIs: the clocks of NATS, of an api and of an operator step by
-// ten minutes and back, and an api stands still in the middle of a publish for
-// longer than repeats are recognised. A request that is repeated over both apis
-// is stored once, whatever they do; what came too late counts for nothing, and
-// no client is told OK for it.
+// clocksAndFrozenAPIs: the clocks of NATS, of an api and of an operator step by ten
+// minutes and back. An api freezes during a publish for longer than the deduplication
+// window. A request retried over both apis is stored once. The late entry is void, and no
+// client gets OK for it.
 func clocksAndFrozenAPIs(t *testing.T, programs string) {
 	const window = time.Minute // in which a step of a server's clock counts for 30 s at most
 	var journal bytes.Buffer
@@ -103,7 +100,7 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 	set := func(machine string, off time.Duration) {
 		t.Helper()
 		fatal.If(t, s.SetClock(machine, off))
-		time.Sleep(150 * time.Millisecond) // programs look every 50 ms
+		time.Sleep(150 * time.Millisecond) // programs read it every 50 ms
 	}
 	for _, machine := range machines(s.Deployment) {
 		for _, off := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
@@ -120,7 +117,7 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 	frozen := make(chan struct{})
 	go func() {
 		defer close(frozen)
-		_ = s.carryOut(t.Context(), freeze(s.Process("api"), window/4+time.Second)) // an api that was slower looks before it answers
+		_ = s.carryOut(t.Context(), freeze(s.Process("api"), window/4+time.Second)) // an api paused for longer than that checks before it answers
 	}()
 	time.Sleep(100 * time.Millisecond)
 	late := make(chan error, 1)
@@ -130,8 +127,8 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 			t.Fatalf("%s\nit was not frozen", journal.String())
 		}
 	}
-	post(1, "late", 5) // what the client does when it hears nothing
-	for n := range 3 { // and more time than the window goes by
+	post(1, "late", 5) // as a client that got no answer
+	for n := range 3 { // longer than the window
 		set("nats", 10*time.Minute)
 		post(1, fmt.Sprint("meanwhile ", n), 1)
 		set("nats", 0)
@@ -162,7 +159,7 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 	if err != nil || !account.OK {
 		t.Errorf("%s\nverify: %v, %v", journal.String(), account.OK, err)
 	}
-	// The api may have sent them once more.
+	// The api may have sent the entry twice.
 	if void := account.Total().Void + account.Purged().Void; void == 0 || void%5 != 0 {
 		t.Errorf("%d records were void, want the 5 of the frozen api", void)
 	}

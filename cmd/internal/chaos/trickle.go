@@ -11,8 +11,8 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// trickle is a slow client for an operation: it posts one body after the other, each under
-// all of its sources, until it is acknowledged or abandoned.
+// trickle is a slow client for an operation. It posts bodies one by one, each under all
+// its sources, until it is acknowledged or abandoned.
 type trickle struct {
 	sources []string
 	body    func(n int, now time.Time) string // the nth, an array of records
@@ -26,7 +26,7 @@ var twins = []string{"twin-a", "twin-b"}
 
 const trickleEvery = 200 * time.Millisecond
 
-// trickles are the clients that the operations of a run need.
+// trickles returns the clients that the operations of a run need.
 func (c Config) trickles() (all []trickle) {
 	if c.does("forget") || c.does("dead-replay") {
 		all = append(all, trickle{[]string{people}, shortLife})
@@ -37,7 +37,7 @@ func (c Config) trickles() (all []trickle) {
 	return all
 }
 
-// shortLife is an instance that starts, sets a variable, and ends.
+// shortLife returns the records of an instance that starts, sets a variable, and ends.
 func shortLife(n int, now time.Time) string {
 	instance := 9_100_000_000_000_000 + int64(n)*10
 	var all []string
@@ -57,7 +57,7 @@ func shortLife(n int, now time.Time) string {
 	return "[" + strings.Join(all, ",") + "]"
 }
 
-// twinBody is some records with a position, or some without identity.
+// twinBody returns records with a position, or records without identity.
 func twinBody(n int, now time.Time) string {
 	if n%2 == 0 {
 		return shortLife(n, now)
@@ -66,7 +66,7 @@ func twinBody(n int, now time.Time) string {
 	return "[" + record + "," + record + "]"
 }
 
-// trickle posts until the last fault: a late operation needs it too.
+// trickle posts until the last fault: late operations need it too.
 func (s *site) trickle(ctx context.Context, t trickle) error {
 	for n := 0; ; n++ {
 		body := t.body(n, time.Now())
@@ -107,7 +107,7 @@ func (s *site) deliver(ctx context.Context, to *poster, body []byte, key string)
 	return false, nil
 }
 
-// instancesOf are the instances of which a ledger has acknowledged records.
+// instancesOf returns the instances with acknowledged records in a ledger.
 func instancesOf(l *ledger) (all []string, err error) {
 	err = l.acknowledged(l.written(), func(e entry) error {
 		var r struct {
