@@ -16,15 +16,14 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Operator is the machine on which Sluice runs commands; its clock can be stepped too.
+// Operator is the machine that runs commands. Its clock can be stepped too.
 const Operator = "operator"
 
 // envClock names the file with the offset of a program's clock, in seconds.
 const envClock = "DEPLOYMENT_CLOCK"
 
 // steppedClock is compiled into package time by BuildWithClocks. It steps the wall clock,
-// as an administrator or a time server does, while the monotonic clock continues. The
-// product's own code is unchanged.
+// as a time server does, but not the monotonic clock. The product's code is unchanged.
 const steppedClock = `package time
 
 import (
@@ -76,7 +75,7 @@ func readStep(file string) {
 }
 `
 
-// BuildWithClocks builds programs into the folder bin whose clocks SetClock steps.
+// BuildWithClocks builds programs into the folder bin. SetClock steps their clocks.
 func BuildWithClocks(ctx context.Context, bin string) error {
 	dir, err := os.MkdirTemp("", "sluice-clock-")
 	if err != nil {
@@ -90,8 +89,8 @@ func BuildWithClocks(ctx context.Context, bin string) error {
 	return programtest.BuildWith(ctx, bin, "clocks", "-trimpath", "-pgo=off", "-overlay", overlay)
 }
 
-// writeClock writes the changed files of package time into dir, and returns the file for
-// go build -overlay.
+// writeClock writes the changed files of package time into dir, and returns the overlay
+// for go build -overlay.
 func writeClock(ctx context.Context, dir string) (overlay string, err error) {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
@@ -127,17 +126,17 @@ func writeClock(ctx context.Context, dir string) (overlay string, err error) {
 
 func (d *Deployment) clock(machine string) string { return d.path("clocks/" + machine) }
 
-// withClock is the environment of a program on a machine.
+// withClock returns the environment of a program on a machine.
 func (d *Deployment) withClock(machine string) []string {
 	return append(programtest.Environ(), envClock+"="+d.clock(machine))
 }
 
-// SetClock sets the clock offset of a machine, which is a process or the Operator.
+// SetClock sets the clock offset of a machine: a process or the Operator.
 func (d *Deployment) SetClock(machine string, off time.Duration) error {
 	file := d.clock(machine)
 	text := strconv.FormatInt(int64(off/time.Second), 10)
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(file+".new", file) // a reader never sees half a number
+	return os.Rename(file+".new", file) // atomic: readers get a whole number
 }

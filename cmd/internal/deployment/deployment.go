@@ -19,17 +19,17 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Kinds of processes. The first of a kind has its name, further ones are api-2 and so on.
+// Kinds of processes. Further processes of a kind are named api-2 and so on.
 const (
 	NATS     = "nats"
 	Engine   = "engine"
 	API      = "api"
 	Ingester = "ingester"
 	Console  = "console"
-	Up       = "up" // all of them in one, `sluice up`
+	Up       = "up" // all in one process, `sluice up`
 )
 
-// Names of links that clients use. Those of a process are its name and ToNATS or ToEngine.
+// Names of links that clients use. A process's links are its name with ToNATS or ToEngine.
 const (
 	Clients   = "clients→api"
 	Exporters = "exporters→api" // the api's Elasticsearch listener
@@ -48,25 +48,25 @@ type Config struct {
 	Console   bool // a console that watches the apis and ingesters
 	Exporters bool // the apis also listen for Camunda's exporters, with memory for their bulks
 	Links     bool // every connection of clients, apis, and ingesters passes a Link
-	Clocks    bool // SetClock steps the clocks of the programs, which BuildWithClocks built
+	Clocks    bool // SetClock steps the clocks; needs programs by BuildWithClocks
 
 	Sources  []string            // one token each; default load, load-2, … load-9
 	Subjects map[string]string   // token subjects, by source; default the source
 	Options  map[string][]string // further options, by kind or name of a process
 }
 
-// Deployment is a set of processes with the links between them and their addresses.
-// Processes are in the order in which they start.
+// Deployment is a set of processes in start order, the links between them, and their
+// addresses.
 type Deployment struct {
 	Config
 	Processes []*Process
 	Links     map[string]*Link
 	Tokens    map[string]string // by source
-	Token     string            // of the first source, or the one of `sluice up`
+	Token     string            // of the first source, or of `sluice up`
 
 	URL     string // of the api, for clients
 	Elastic string // of the api, for Camunda's exporters
-	NATSURL string // direct, without a link, as the two below
+	NATSURL string // direct, like the two below
 	Native  string // address of the engine's native protocol
 	HTTP    string // address of the engine's HTTP
 
@@ -74,8 +74,7 @@ type Deployment struct {
 	nc *nats.Conn // owned by mu; made by JetStream
 }
 
-// Start starts a deployment and waits until it is ready. After an error no process is
-// left running.
+// Start starts a deployment and waits until it is ready. After an error no process runs.
 func Start(ctx context.Context, cfg Config) (*Deployment, error) {
 	d, err := New(cfg)
 	if err == nil {
@@ -182,8 +181,8 @@ func (d *Deployment) NextSource() error {
 	return nil
 }
 
-// With adds options to arguments, replacing those of the same name: programs use the
-// first one.
+// With adds options to arguments. They replace options of the same name, since programs use
+// the first one.
 func With(args []string, options ...string) []string {
 	args = slices.Clone(args)
 	for i, option := range options {
@@ -194,7 +193,7 @@ func With(args []string, options ...string) []string {
 	return append(args, options...)
 }
 
-// next is the name of one more process of a kind.
+// next returns the name of another process of a kind.
 func (d *Deployment) next(kind string) string {
 	if n := len(d.Of(kind)); n > 0 {
 		return fmt.Sprint(kind, "-", n+1)
@@ -228,7 +227,7 @@ func (d *Deployment) link(name string, targets ...string) (string, error) {
 	return d.Links[name].Listen(targets...)
 }
 
-// via are the addresses at which a process reaches servers.
+// via returns the addresses at which a process reaches servers.
 func (d *Deployment) via(name string, servers ...string) ([]string, error) {
 	if !d.Config.Links {
 		return servers, nil
@@ -243,7 +242,6 @@ func (d *Deployment) via(name string, servers ...string) ([]string, error) {
 	return servers, nil
 }
 
-// natsVia is the URL at which a process reaches the NATS servers.
 func (d *Deployment) natsVia(process string) (string, error) {
 	var servers []string
 	for _, p := range d.Of(NATS) {
@@ -321,8 +319,8 @@ func (d *Deployment) addConsole(options ...string) *Process {
 		"--tokens", d.path("tokens.yaml"), "--nats", d.NATSURL, "--clickhouse", d.ClickHouse()}, options...)...)
 }
 
-// Together replaces all processes by one, `sluice up` with further options, with the same
-// addresses and data. Its HTTP is the console's address.
+// Together replaces all processes by one `sluice up` with the same addresses and data. HTTP
+// is its console's address.
 func (d *Deployment) Together(options ...string) *Process {
 	nats, api := d.Process(NATS), d.Process(API)
 	d.Processes, d.Up = nil, true
@@ -337,31 +335,27 @@ func (d *Deployment) AddAPI(ctx context.Context) (*Process, error) {
 	return p, errors.Join(err, d.Start(ctx))
 }
 
-// AddIngester starts another ingester and waits until all processes are ready.
 func (d *Deployment) AddIngester(ctx context.Context) (*Process, error) {
 	return d.AddIngesterTo(ctx, d.Native, "flow")
 }
 
-// AddIngesterTo is AddIngester for another engine address and database, with further
-// options.
+// AddIngesterTo is AddIngester for another engine address and database.
 func (d *Deployment) AddIngesterTo(ctx context.Context, native, database string, options ...string) (*Process, error) {
 	p, err := d.addIngester(native, database, options...)
 	return p, errors.Join(err, d.Start(ctx))
 }
 
-// AddConsole starts the console with further options and waits until all processes are
-// ready.
+// AddConsole starts the console and waits until all processes are ready.
 func (d *Deployment) AddConsole(ctx context.Context, options ...string) (*Process, error) {
 	return d.addConsole(options...), d.Start(ctx)
 }
 
-// Remove stops a process and removes it.
 func (d *Deployment) Remove(p *Process) error {
 	d.Processes = slices.DeleteFunc(d.Processes, func(other *Process) bool { return other == p })
 	return p.Stop()
 }
 
-// Process finds a process by name; nil when missing.
+// Process returns the process with a name; nil when missing.
 func (d *Deployment) Process(name string) *Process {
 	for _, p := range d.Processes {
 		if p.Name == name {
@@ -371,7 +365,6 @@ func (d *Deployment) Process(name string) *Process {
 	return nil
 }
 
-// Of are the processes of a kind.
 func (d *Deployment) Of(kind string) []*Process {
 	var all []*Process
 	for _, p := range d.Processes {
@@ -382,7 +375,6 @@ func (d *Deployment) Of(kind string) []*Process {
 	return all
 }
 
-// ClickHouse is the URL of the database.
 func (d *Deployment) ClickHouse() string { return "clickhouse://default@" + d.Native + "/flow" }
 
 // Start starts every stopped process, and waits until all are ready.
@@ -403,8 +395,8 @@ func (d *Deployment) Start(ctx context.Context) error {
 	return err
 }
 
-// Stop stops every process in reverse order, and closes the links. The error names those
-// that had to be killed.
+// Stop stops every process in reverse order, and closes the links. The error names
+// processes that had to be killed.
 func (d *Deployment) Stop() (all error) {
 	for _, p := range slices.Backward(d.Processes) {
 		all = errors.Join(all, p.Stop())
@@ -413,7 +405,7 @@ func (d *Deployment) Stop() (all error) {
 	return all
 }
 
-// Close kills running processes and closes the links. The folder stays.
+// Close kills running processes and closes the links. The folder is kept.
 func (d *Deployment) Close() {
 	for _, p := range slices.Backward(d.Processes) {
 		p.Kill()
@@ -429,7 +421,7 @@ func (d *Deployment) Close() {
 	}
 }
 
-// EndWith closes the deployment at the end of a test; a failed test prints the end of every
+// EndWith closes the deployment at the end of a test. A failed test prints the end of every
 // log.
 func (d *Deployment) EndWith(t testing.TB) {
 	t.Cleanup(func() {

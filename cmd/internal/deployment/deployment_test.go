@@ -14,8 +14,8 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// TestADeploymentStoresWhatIsPosted also sees that what is stored twice is noticed:
-// by the real engine, as a bench asks it.
+// TestADeploymentStoresWhatIsPosted also checks that duplicates in the real engine are
+// found, as a benchmark does.
 func TestADeploymentStoresWhatIsPosted(t *testing.T) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bin")

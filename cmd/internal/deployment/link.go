@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Link is a TCP proxy between one program and its servers. Its methods affect all of its
+// Link is a TCP proxy between one program and its servers. Its methods affect all its
 // connections.
 type Link struct {
-	// Ready reports whether a target accepts requests; others are tried only when none
-	// does. Default: all do.
+	// Ready reports whether a target accepts requests; if no target does, all are tried.
+	// Default: all do.
 	Ready func(target string) bool
 
 	mu        sync.Mutex
@@ -30,7 +30,7 @@ type trap struct {
 	sprung chan struct{}
 }
 
-// chunk is the size forwarded at a time: small, so that a cut falls within a message.
+// chunk is the size forwarded at once. It is small, so that a cut splits messages.
 const chunk = 8 << 10
 
 func NewLink() *Link {
@@ -39,8 +39,8 @@ func NewLink() *Link {
 	return &Link{open: map[net.Conn]struct{}{}, gate: gate}
 }
 
-// Listen accepts connections on a new address of the link, and distributes them to the
-// targets in turn.
+// Listen accepts connections on a new address, and distributes them to the targets round
+// robin.
 func (l *Link) Listen(targets ...string) (addr string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,7 +61,7 @@ func (l *Link) Listen(targets ...string) (addr string, err error) {
 	return listener.Addr().String(), nil
 }
 
-// serve forwards bytes between a client and the first target that accepts the connection.
+// serve forwards bytes between a client and the first target that accepts a connection.
 func (l *Link) serve(near net.Conn, targets []string) {
 	for _, ready := range []bool{true, false} {
 		for _, target := range targets {
@@ -82,7 +82,7 @@ func (l *Link) serve(near net.Conn, targets []string) {
 	near.Close()
 }
 
-// keep registers connections for Cut; it reports false when the link is closed.
+// keep registers connections for Cut. It reports false when the link is closed.
 func (l *Link) keep(conns ...net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,6 @@ func (l *Link) keep(conns ...net.Conn) bool {
 	return !l.shut
 }
 
-// pass forwards bytes of one direction until either side ends.
 func (l *Link) pass(from, to net.Conn) {
 	defer l.forget(from, to)
 	buf := make([]byte, chunk)
@@ -123,7 +122,7 @@ func (l *Link) forget(conns ...net.Conn) {
 	}
 }
 
-// wait delays a chunk by the link's gate and delay, and springs the trap.
+// wait holds a chunk for the link's gate and delay, and springs the trap.
 func (l *Link) wait(b []byte) {
 	l.mu.Lock()
 	if l.trap != nil && bytes.Contains(b, l.trap.text) {
@@ -141,14 +140,14 @@ func (l *Link) wait(b []byte) {
 	}
 }
 
-// block needs mu.
+// block closes the gate. The caller holds mu.
 func (l *Link) block() {
 	if l.flows() && !l.shut {
 		l.gate = make(chan struct{})
 	}
 }
 
-// flows needs mu.
+// flows reports whether the gate is open. The caller holds mu.
 func (l *Link) flows() bool {
 	select {
 	case <-l.gate:
@@ -171,21 +170,18 @@ func (l *Link) Cut() int {
 	return len(l.open) / 2
 }
 
-// Delay adds a delay to every chunk.
 func (l *Link) Delay(by time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delay = by
 }
 
-// Stall holds all bytes until Resume.
 func (l *Link) Stall() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.block()
 }
 
-// Resume undoes Stall and Delay.
 func (l *Link) Resume() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,7 +192,7 @@ func (l *Link) Resume() {
 }
 
 // Trap returns a channel that is closed when the next chunk with this text arrives. With
-// stall the link holds that chunk and all that follow.
+// stall the link holds that chunk and all later ones.
 func (l *Link) Trap(text string, stall bool) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,14 +203,12 @@ func (l *Link) Trap(text string, stall bool) <-chan struct{} {
 	return l.trap.sprung
 }
 
-// Disarm removes the trap.
 func (l *Link) Disarm() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.trap = nil
 }
 
-// Close closes the listeners and resets every connection.
 func (l *Link) Close() {
 	l.mu.Lock()
 	l.shut = true

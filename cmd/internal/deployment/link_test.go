@@ -12,7 +12,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// echo answers every line with itself, under a name.
+// echo answers every line with the line, after a name.
 func echo(t *testing.T, name string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,13 +40,11 @@ func echo(t *testing.T, name string) string {
 	return listener.Addr().String()
 }
 
-// client is a connection through a link.
 type client struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-// link is a link with one address.
 type link struct {
 	*deployment.Link
 	addr string
@@ -60,7 +58,7 @@ func dial(t *testing.T, l link) *client {
 	return &client{conn, bufio.NewReader(conn)}
 }
 
-// ask sends a line and gives the answer, or the error within limit.
+// ask sends a line and returns the answer, or the error within limit.
 func (c *client) ask(line string, limit time.Duration) (string, error) {
 	_ = c.SetDeadline(time.Now().Add(limit))
 	if _, err := io.WriteString(c, line+"\n"); err != nil {

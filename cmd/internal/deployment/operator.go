@@ -17,21 +17,20 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// Process is a program of a deployment.
 type Process struct {
 	*programtest.Process
-	Kind string // API
+	Kind string // such as API
 
-	// Address is for programs: NATS's clients, the engine's native protocol. HTTP is the
-	// api, the console, the engine's HTTP, or NATS's monitoring. Elastic is the api's
+	// Address is for programs: NATS's clients, the engine's native protocol. HTTP is that
+	// of the api, the console, the engine, or NATS's monitoring. Elastic is the api's
 	// listener for Camunda's exporters.
 	Address, HTTP, Elastic string
 
-	Data string // folder of its data; empty when it has none
+	Data string // empty without data
 }
 
-// Sluice runs an operator's command in the folder of the deployment: elsewhere it would use
-// the passwords of another installation's ./data. The error contains its log.
+// Sluice runs a command in the deployment's folder: elsewhere it would use the passwords of
+// another installation's ./data. The error includes its log.
 func (d *Deployment) Sluice(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(d.Bin, "sluice"), args...)
 	cmd.Dir, cmd.Env = d.Dir, programtest.Environ()
@@ -47,12 +46,11 @@ func (d *Deployment) Sluice(ctx context.Context, args ...string) (string, error)
 	return strings.TrimSpace(string(out)), err
 }
 
-// Verify runs sluice verify on all records, with further options.
 func (d *Deployment) Verify(ctx context.Context, options ...string) (string, error) {
 	return d.Sluice(ctx, append([]string{"verify", "--deep", "--nats", d.NATSURL, "--clickhouse", d.ClickHouse()}, options...)...)
 }
 
-// Query queries the engine over HTTP, that of `sluice up` as the user admin. The answer is
+// Query queries the engine over HTTP, with `sluice up` as user admin. The answer is
 // TabSeparated.
 func (d *Deployment) Query(ctx context.Context, sql string) (string, error) {
 	user, password := "", ""
@@ -71,7 +69,6 @@ func (d *Deployment) Exec(ctx context.Context, sql string) error {
 	return err
 }
 
-// Number queries one integer.
 func (d *Deployment) Number(ctx context.Context, sql string) (int64, error) {
 	text, err := d.Query(ctx, sql)
 	if err != nil {
@@ -80,8 +77,7 @@ func (d *Deployment) Number(ctx context.Context, sql string) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// Rows is Query for large answers. The answer is streamed: an error midway is a line of
-// its own.
+// Rows streams a large answer. An error after the first row is a line of the answer.
 func (d *Deployment) Rows(ctx context.Context, sql string) (io.ReadCloser, error) {
 	return Stream(ctx, "http://"+d.HTTP+"/", sql)
 }
@@ -103,7 +99,7 @@ func Stream(ctx context.Context, address, sql string) (io.ReadCloser, error) {
 	return res.Body, nil
 }
 
-// Ask queries an engine over HTTP, as user unless that is empty, and trims the answer.
+// Ask queries an engine over HTTP, as user unless empty, and trims the answer.
 func Ask(ctx context.Context, address, user, password, sql string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"?query="+url.QueryEscape(sql), nil)
 	if err != nil {
@@ -124,7 +120,7 @@ func Ask(ctx context.Context, address, user, password, sql string) (string, erro
 	return strings.TrimSpace(string(body)), err
 }
 
-// SignalEngine sends a signal to the engine of `sluice up`, its one child.
+// SignalEngine sends a signal to the engine of `sluice up`, its only child.
 func (d *Deployment) SignalEngine(sig syscall.Signal) error {
 	pid := d.Process(Up).PID()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

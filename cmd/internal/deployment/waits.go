@@ -31,7 +31,6 @@ func until(ctx context.Context, every time.Duration, what string, try func() err
 	}
 }
 
-// Sleep reports whether d passed before ctx was done.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -41,7 +40,6 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// WaitReady waits until every process is ready, at most a minute.
 func (d *Deployment) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
@@ -53,7 +51,7 @@ func (d *Deployment) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// WaitRows waits for this number of stored records, while it grows at least once a minute.
+// WaitRows waits for this number of stored records, and fails after a minute without any.
 func (d *Deployment) WaitRows(ctx context.Context, records int64) error {
 	var last int64
 	for moved := time.Now(); last < records; time.Sleep(500 * time.Millisecond) {
@@ -74,7 +72,7 @@ func (d *Deployment) WaitRows(ctx context.Context, records int64) error {
 	return nil
 }
 
-// WaitMerged waits until the engine has had nothing to merge for three seconds.
+// WaitMerged waits until the engine has merged nothing for three seconds.
 func (d *Deployment) WaitMerged(ctx context.Context) error {
 	for quiet := 0; quiet < 15; quiet++ {
 		merges, err := d.Number(ctx, "SELECT count() FROM system.merges")
@@ -89,7 +87,7 @@ func (d *Deployment) WaitMerged(ctx context.Context) error {
 	return nil
 }
 
-// JetStream is a direct connection to NATS, without a link, which Close closes.
+// JetStream returns a direct connection to NATS, without a link. Close closes it.
 func (d *Deployment) JetStream() (jetstream.JetStream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +102,7 @@ func (d *Deployment) JetStream() (jetstream.JetStream, error) {
 	return jetstream.New(d.nc)
 }
 
-// WaitStored waits until the backlog of every lane is empty.
+// WaitStored waits until no lane has a backlog.
 func (d *Deployment) WaitStored(ctx context.Context) error {
 	js, err := d.JetStream()
 	if err != nil {
@@ -129,7 +127,7 @@ func (d *Deployment) WaitStored(ctx context.Context) error {
 	})
 }
 
-// Leader is the NATS server that leads a stream.
+// Leader returns the NATS server that leads a stream.
 func (d *Deployment) Leader(ctx context.Context, name string) (*Process, error) {
 	js, err := d.JetStream()
 	if err != nil {
@@ -148,7 +146,6 @@ func (d *Deployment) Leader(ctx context.Context, name string) (*Process, error) 
 	return d.Process(cluster.Leader), nil
 }
 
-// WaitCurrent waits until every replica of every stream is current.
 func (d *Deployment) WaitCurrent(ctx context.Context) error {
 	return until(ctx, 500*time.Millisecond, "every replica of every stream is current", func() error {
 		for _, p := range d.Of(NATS) {
