@@ -20,8 +20,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// behaviours are what the product rests on. Each row is run against the simulated server
-// and against a real one, and must give the same answer.
+// behaviours are the behaviours of NATS on which Sluice relies. Each row must give the
+// same answer with the simulated server and with a real one.
 var behaviours = []struct {
 	name string
 	do   func(*site) string
@@ -148,7 +148,7 @@ var behaviours = []struct {
 		if err != nil {
 			return err.Error()
 		}
-		defer w.Stop() // it ends with the test
+		defer w.Stop() // the test ends the connection
 		text := ""
 		for range 3 {
 			e := <-w.Updates()
@@ -163,8 +163,8 @@ var behaviours = []struct {
 	}, "k 1 KeyValuePutOp nil k 2 KeyValueDeleteOp "},
 }
 
-// TestBehavioursOfTheSimulatedServer and the next test hold the simulation against a real
-// server, row by row.
+// TestBehavioursOfTheSimulatedServer and the next test compare the simulation with a real
+// server.
 func TestBehavioursOfTheSimulatedServer(t *testing.T) {
 	for _, b := range behaviours {
 		t.Run(b.name, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestBehavioursOfNATS(t *testing.T) {
 	}
 }
 
-// site is a server with the stream A of subjects a.>.
+// site is a server with a stream A of subjects a.>.
 type site struct {
 	broker.Broker
 	ctx context.Context
@@ -290,7 +290,7 @@ func (s *site) delete(stream string, seq uint64) string {
 	return ""
 }
 
-// read reads messages: sequence, number, and how many are pending behind it.
+// read returns the sequence and number of messages, and the number pending behind each.
 func (s *site) read(stream string, from broker.From, messages int) string {
 	r, err := s.Read(s.ctx, stream, from)
 	if err != nil {

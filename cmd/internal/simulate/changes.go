@@ -14,13 +14,13 @@ import (
 	"sluice/pkg/stream"
 )
 
-// patcher is a client that patches one user. Each patch has a member of its own, so that the
-// user has those of all that were acknowledged.
+// patcher is a client that patches one user. Each patch sets another member, so the user
+// must have the members of all acknowledged patches.
 type patcher struct {
 	*history
 	user    string
 	random  *rand.Rand
-	patches []patch // under the lock of the notes
+	patches []patch // guarded by the lock of the notes
 }
 
 type patch struct {
@@ -28,7 +28,7 @@ type patch struct {
 	doubted bool      // a set-back may have lost it
 }
 
-// run patches until the history heals.
+// run sends patches until the history heals.
 func (p *patcher) run(ctx context.Context) {
 	for rest(ctx, p.random, time.Second); time.Since(p.began) < p.busy && ctx.Err() == nil; {
 		n := 0
@@ -42,7 +42,7 @@ func (p *patcher) run(ctx context.Context) {
 
 func member(n int) string { return fmt.Sprint("member", n) }
 
-// patch sends patch n, and says whether it was acknowledged.
+// patch sends patch n, and reports whether it was acknowledged.
 func (p *patcher) patch(ctx context.Context, n int) bool {
 	a := p.api(p.random.IntN(2))
 	if a == nil {
@@ -61,7 +61,7 @@ func (p *patcher) patch(ctx context.Context, n int) bool {
 	return true
 }
 
-// doubtSince notes that patches may be lost that were under way since a time.
+// doubtSince marks patches that were in flight since a time: they may be lost.
 func (p *patcher) doubtSince(since time.Time) {
 	for n := range p.patches {
 		one := &p.patches[n]
@@ -91,7 +91,7 @@ func (p *patcher) judge() {
 	}
 }
 
-// areApplied says whether all changes that lane 0 holds are applied.
+// areApplied reports whether all changes in lane 0 are applied.
 func (h *history) areApplied() bool {
 	done := h.stateAt("changes.0").Done
 	for seq, m := range h.server.streams[stream.LaneName(0)].messages {
@@ -102,7 +102,6 @@ func (h *history) areApplied() bool {
 	return true
 }
 
-// patchers starts the clients that patch users.
 func (h *history) patchers(ctx context.Context, run func(func())) {
 	for i := range 2 {
 		p := &patcher{history: h, user: "user-" + strconv.Itoa(i), random: rand.New(rand.NewPCG(h.driver.random.Uint64(), 3))}

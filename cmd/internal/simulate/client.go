@@ -14,44 +14,42 @@ import (
 	"sluice/pkg/record"
 )
 
-// style is what kind of records a client posts.
+// style is the kind of records that a client posts.
 type style int
 
 const (
-	positioned style = iota // with positions, and resent in other cuts, as exporters do
+	positioned style = iota // with positions; resent in other requests, as exporters do
 	contents                // with ids
-	bare                    // without an identity, under keys
+	bare                    // without an identity, under idempotency keys
 )
 
-// poster is a client: one source, and its requests.
+// poster is a client: one source and its requests.
 type poster struct {
 	*history
 	name    string // its source
 	subject string
 	style   style
-	twin    bool // another source posts the same under the same subject and the same keys
+	twin    bool // another source posts the same bodies under the same subject and keys
 	random  *rand.Rand
 	until   time.Time
 
-	number   int64         // of its last record
+	number   int64         // of the last record
 	position map[int]int64 // of each partition
 	sent     []posted      // records that may be resent
 	requests int           // so far
-	answered []request     // requests that may be repeated
+	answered []request     // acknowledged requests, which may be sent again
 
 	mu     sync.Mutex
-	posts  []*request // all of them, in order
-	resend []*request // to resend,
-	recut  bool       // cut into other requests
+	posts  []*request // all, in order
+	resend []*request // to resend
+	recut  bool       // resend them cut into other requests
 }
 
-// posted is a record as it was posted.
 type posted struct {
 	oracle.Record
 	text string
 }
 
-// request is a request that was posted.
 type request struct {
 	key   string
 	batch []posted
@@ -59,7 +57,7 @@ type request struct {
 	ended time.Time // when it was acknowledged or abandoned; zero before
 }
 
-// run posts until the history heals, and then the unacknowledged requests.
+// run posts until the history heals, and resends as asked.
 func (c *poster) run(ctx context.Context) {
 	for rest(ctx, c.random, time.Second); ctx.Err() == nil; {
 		again := c.toResend()
@@ -97,7 +95,7 @@ func (c *poster) resendFrom(since time.Time, cut bool) {
 	}
 }
 
-// toResend is the next request to resend, cut as before or in another way.
+// toResend takes the requests to resend, cut as before or joined by threes.
 func (c *poster) toResend() (requests []*request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,14 +109,14 @@ func (c *poster) toResend() (requests []*request) {
 		for _, part := range requests[i:min(i+3, len(requests))] {
 			r.batch = append(r.batch, part.batch...)
 		}
-		r.batch = append(r.batch, r.batch[0]) // so that no earlier request has the same body
+		r.batch = append(r.batch, r.batch[0]) // no earlier request has the same body
 		joined = append(joined, r)
 	}
 	return joined
 }
 
-// doubt notes that records without an identity may be lost or repeated if their request was
-// in flight since a time.
+// doubt marks records without an identity whose request was in flight since a time: they
+// may be lost or duplicated.
 func (c *poster) doubt(n *oracle.Notes, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,21 +129,18 @@ func (c *poster) doubt(n *oracle.Notes, since time.Time) {
 	}
 }
 
-// begins notes the start of a request.
 func (c *poster) begins(r *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.posts = append(c.posts, r)
 }
 
-// ends notes that it is acknowledged or abandoned.
 func (c *poster) ends(r *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.ended = time.Now()
 }
 
-// round posts one request until it is acknowledged or abandoned.
 func (c *poster) round(ctx context.Context) {
 	batch := c.batch()
 	key := ""
@@ -168,7 +163,7 @@ func (c *poster) round(ctx context.Context) {
 		pause := 100*time.Millisecond + time.Duration(c.random.Int64N(int64(3*time.Second)))
 		if c.style == bare && time.Since(begun)+pause > c.patience() {
 			c.saw("request given up")
-			return // a later repeat would be a new request
+			return // a later retry would be a new request
 		}
 		if c.style == positioned && c.random.IntN(2) == 0 && len(batch) > 1 {
 			// An exporter cuts unacknowledged records into other requests.
@@ -183,7 +178,7 @@ func (c *poster) round(ctx context.Context) {
 	}
 }
 
-// repeat repeats a request as if its answer was lost.
+// repeat sends an acknowledged request again, as if its answer had been lost.
 func (c *poster) repeat(ctx context.Context) {
 	for len(c.answered) > 0 && time.Since(c.answered[0].begun) > c.patience() {
 		c.answered = c.answered[1:]
@@ -199,11 +194,11 @@ func (c *poster) repeat(ctx context.Context) {
 	c.post(ctx, old.key, old.batch)
 }
 
-// patience is how long a request without identities may be repeated: the repeat must reach
-// its lane within the window, and an api may take half a minute for it.
+// patience bounds the retries of a request without identities: its last copy must reach a
+// lane within the deduplication window, and an api may take half a minute.
 func (c *poster) patience() time.Duration { return min(c.window/2, c.window-32*time.Second) }
 
-// batch is the next records, and some of the last ones again.
+// batch returns the next records, and some earlier ones again.
 func (c *poster) batch() (batch []posted) {
 	if c.twin {
 		for range 1 + c.requests%4 {
@@ -211,11 +206,11 @@ func (c *poster) batch() (batch []posted) {
 		}
 		return batch
 	}
-	if c.style != bare && len(c.sent) > 0 && c.random.IntN(5) == 0 { // it has restarted
+	if c.style != bare && len(c.sent) > 0 && c.random.IntN(5) == 0 { // as after a restart
 		from := max(0, len(c.sent)-1-c.random.IntN(30))
 		batch = append(batch, c.sent[from:]...)
 	}
-	if c.style == positioned && c.random.IntN(40) == 0 { // a wiped engine numbers from the start
+	if c.style == positioned && c.random.IntN(40) == 0 { // positions of a wiped engine begin at 1
 		c.saw("an engine numbers anew")
 		clear(c.position)
 	}
@@ -229,7 +224,7 @@ func (c *poster) batch() (batch []posted) {
 	return batch
 }
 
-// same makes the record that its twin makes.
+// same returns the record that the twin returns too.
 func (c *poster) same() posted {
 	c.number++
 	at := c.began.Add(epoch + time.Duration(c.number)*time.Second)
@@ -237,7 +232,7 @@ func (c *poster) same() posted {
 		`{"timestamp":%d,"key":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","value":{}}`, at.UnixMilli(), c.number)}
 }
 
-// record makes one record.
+// record returns a new record.
 func (c *poster) record() posted {
 	c.number++
 	number := c.number
@@ -247,7 +242,7 @@ func (c *poster) record() posted {
 	at := time.Now().Add(epoch)
 	switch c.random.IntN(12) {
 	case 0:
-		at = at.AddDate(0, -1-c.random.IntN(2), 0) // of another month
+		at = at.AddDate(0, -1-c.random.IntN(2), 0) // in another month
 	case 1:
 		at = at.Add(-time.Duration(c.random.IntN(48)) * time.Hour)
 	}
@@ -263,9 +258,8 @@ func (c *poster) record() posted {
 	return posted{oracle.Record{Source: c.name, Number: number}, "{" + head + "}"}
 }
 
-// post posts a request to one of the apis, and reports whether it was acknowledged.
 func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
-	rest(ctx, c.random, time.Millisecond) // requests that one message answered do not go on at one instant
+	rest(ctx, c.random, time.Millisecond) // requests that one message acknowledged must not resume at one instant
 	texts := make([]string, len(batch))
 	for i, r := range batch {
 		texts[i] = r.text
@@ -275,7 +269,7 @@ func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
 	defer request.Release()
 	a := c.api(c.random.IntN(2))
 	if a == nil {
-		return false // it is down
+		return false // the api is down
 	}
 	now := a.now()
 	if err := request.Parse([]byte(body), record.FormAuto, record.Limits{}); err != nil {
@@ -321,7 +315,7 @@ func rest(ctx context.Context, random *rand.Rand, most time.Duration) {
 	sleep(ctx, time.Duration(random.Int64N(int64(most))))
 }
 
-// sleep waits, and reports false when ctx has ended.
+// sleep reports false when ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

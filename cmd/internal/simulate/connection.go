@@ -13,7 +13,6 @@ import (
 	"sluice/pkg/broker"
 )
 
-// connection is one process's connection to the simulated JetStream.
 type connection struct {
 	*process
 	server *server
@@ -21,10 +20,9 @@ type connection struct {
 
 var _ broker.Broker = (*connection)(nil)
 
-// answerLimit ends a call whose ctx has no deadline, as in nats.go.
+// answerLimit ends a call without a deadline, as nats.go does.
 const answerLimit = 5 * time.Second
 
-// ask parks a call to the server.
 func ask[T any](ctx context.Context, c *connection, what kind, name string, apply func() (T, error)) (none T, err error) {
 	if _, limited := ctx.Deadline(); !limited {
 		var cancel context.CancelFunc
@@ -44,7 +42,6 @@ func ask[T any](ctx context.Context, c *connection, what kind, name string, appl
 	return value.(T), nil
 }
 
-// in looks a stream up for a call.
 func (c *connection) in(name string) (*log, error) {
 	if l := c.server.streams[name]; l != nil {
 		return l, nil
@@ -163,7 +160,6 @@ func (c *connection) Lost(ctx context.Context, f func()) {
 	c.mu.Unlock()
 }
 
-// setConnected changes the connection.
 func (p *process) setConnected(is bool) {
 	p.mu.Lock()
 	p.connected = is
@@ -179,8 +175,8 @@ func (p *process) setConnected(is bool) {
 	}
 }
 
-// replica answers a read: the leader, or, where the stream allows it, a replica that may
-// be behind.
+// replica returns the log that answers a read: the leader's, or, where the stream allows
+// it, an older one of a replica.
 func (c *connection) replica(l *log) *log {
 	if !l.cfg.AllowDirect || l.behind == nil || time.Now().After(l.behind.until) || c.driver.random.IntN(2) == 0 {
 		return l
@@ -203,18 +199,18 @@ func (c *connection) replica(l *log) *log {
 // readAhead is the number of messages per answer.
 const readAhead = 50
 
-// read is a Reading.
+// read implements broker.Reading.
 type read struct {
 	*connection
 	stream          string
 	from            broker.From
-	of              *log // it ends when the server has another one
+	of              *log // the reading ends when the server has another one
 	next            uint64
-	last            []uint64 // sequences left to deliver of the last messages of subjects
-	behind, pending uint64   // where it began
+	last            []uint64 // sequences left to deliver, of the last messages of subjects
+	behind, pending uint64   // at the start
 
 	number uint64
-	ahead  []broker.Message // have arrived, and each is granted by itself
+	ahead  []broker.Message // fetched messages, each granted separately
 
 	mu      sync.Mutex
 	stopped bool
@@ -259,14 +255,13 @@ func (c *connection) Read(ctx context.Context, stream string, from broker.From) 
 
 func (r *read) Begun() (behind, pending uint64) { return r.behind, r.pending }
 
-// ready reports whether a message can be delivered.
 func (r *read) ready() bool {
 	if len(r.ahead) > 0 {
 		return true
 	}
 	l := r.server.streams[r.stream]
 	if l != r.of {
-		return true // to say so
+		return true // so that take returns the error
 	}
 	if len(r.last) > 0 {
 		return true
@@ -280,7 +275,6 @@ func (r *read) ready() bool {
 	return false
 }
 
-// take delivers a message.
 func (r *read) take() (m broker.Message, err error) {
 	if len(r.ahead) == 0 {
 		if r.ahead, err = r.fetch(); err != nil {
@@ -291,7 +285,7 @@ func (r *read) take() (m broker.Message, err error) {
 	return m, nil
 }
 
-// fetch gets the available messages.
+// fetch returns the available messages.
 func (r *read) fetch() (all []broker.Message, _ error) {
 	l := r.server.streams[r.stream]
 	if l != r.of {
@@ -355,7 +349,7 @@ func (r *read) Left(ctx context.Context) (pending, sent uint64, err error) {
 	return left[0], left[1], err
 }
 
-// left is the number of messages left to deliver.
+// left returns the number of messages left to deliver.
 func (r *read) left() uint64 {
 	n := uint64(len(r.last))
 	l := r.of

@@ -7,13 +7,13 @@
 //	            leases   ──┘   (park)    (grants)  └─ simulated warehouse (tables.go)
 //
 // Every call at the seams parks (driver.go). One driver waits until all goroutines are
-// idle, sorts the parked calls by process and call, decides by the seed the duration and
-// the fault of each, and grants one at a time. So the seed determines the order of events,
-// not the scheduler.
+// idle, and sorts the parked calls by process and call. From the seed it decides the
+// duration and the fault of each, and grants one at a time. So the seed determines the
+// order of events, not the scheduler.
 //
 // A history (history.go) has programs (programs.go), clients (client.go) that note
 // acknowledged records, and events (events.go): processes die, pause, and lose their
 // connection; lanes fill up and are purged; tokens are forgotten. At its end all faults are
-// healed and the lanes drained, and package oracle, which imports only the standard
-// library, compares the rows of the warehouse with the clients' notes.
+// healed and the lanes drained. Package oracle, which imports only the standard library,
+// then compares the warehouse's rows with the clients' notes.
 package simulate

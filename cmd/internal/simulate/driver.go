@@ -17,17 +17,17 @@ import (
 	"sluice/pkg/ingest"
 )
 
-// driver grants the calls of all processes, one at a time, by the seed. Servers belong to
-// it: what a call does there is done by the driver.
+// driver grants the calls of all processes, one at a time, as the seed decides. It owns the
+// servers: every effect on them happens in its goroutine.
 type driver struct {
 	random *rand.Rand
 	began  time.Time
-	settle func()        // waits until nothing moves
+	settle func()        // waits until all goroutines are idle
 	rates  rates         // of faults
 	healed bool          // no more faults
-	days   time.Duration // that have passed: all clocks are ahead by them
-	events []event       // pending, the next one first
-	keep   bool          // keep the trace, and not only its sum
+	days   time.Duration // passed days; added to all clocks
+	events []event       // pending, by time
+	keep   bool          // keep the trace, not only its sum
 	trace  []string      // of granted calls
 	sum    uint64        // of the trace
 	grants int           // so far
@@ -36,18 +36,17 @@ type driver struct {
 
 	mu     sync.Mutex
 	parked []*call
-	wake   chan struct{} // holds one when there is something new
+	wake   chan struct{} // holds one after a change
 }
 
-// event is something that happens at a time.
 type event struct {
 	at   time.Time
 	name string
 	do   func()
-	sure bool // also after healing
+	sure bool // happens also after healing
 }
 
-// rates are the fault rates of calls, in thousandths.
+// rates are the fault rates of calls, per thousand.
 type rates struct {
 	silent, lost, late, refused, slow int
 }
@@ -57,18 +56,17 @@ type kind int
 
 const (
 	reading kind = iota // no effect
-	writing             // may take effect without an answer, and late
-	waiting             // for a message, as long as it takes
+	writing             // may take effect without an answer, or late
+	waiting             // for a message, without limit
 )
 
-// fate is the outcome of a call.
 type fate int
 
 const (
 	granted fate = iota
 	silent       // no effect, no answer
-	lost         // takes effect, and its answer is lost
-	late         // takes effect long after its caller has given up
+	lost         // takes effect, but the answer is lost
+	late         // takes effect after its caller has given up
 	refused      // rejected
 )
 
@@ -76,23 +74,22 @@ func (f fate) String() string {
 	return [...]string{"granted", "silent", "answer lost", "late", "refused"}[f]
 }
 
-// call is one call at a seam.
 type call struct {
 	process *process
 	name    string
-	caller  uint64 // its stack
-	number  int    // of the calls of its process
+	caller  uint64 // hash of its stack
+	number  int    // among the calls of its process
 	kind    kind
 	apply   func() (any, error)
 	refuse  func() error
 	ready   func() bool // for waiting
-	soon    func() bool // for waiting: its message has arrived
+	soon    func() bool // for waiting: the message has arrived
 	answer  chan outcome
 
-	met      bool // the driver has seen it
+	met      bool // fate and due are decided
 	due      time.Time
 	fate     fate
-	deserted bool // its caller has given up
+	deserted bool // the caller has given up
 	done     bool
 }
 
@@ -127,15 +124,14 @@ func (p *process) do(ctx context.Context, c *call) (any, error) {
 	d.mu.Unlock()
 	d.nudge()
 	select {
-	case o := <-c.answer: // both at once
+	case o := <-c.answer: // granted and ended at once
 		return o.value, o.err
 	default:
 		return nil, ctx.Err()
 	}
 }
 
-// clock is the offset of a clock from the bubble's: seconds or minutes, and for every third
-// up to ten days.
+// clock draws the offset of a clock: up to minutes, and for every third up to ten days.
 func (d *driver) clock() time.Duration {
 	off := time.Duration(d.random.IntN(600)-300) * time.Second
 	if d.random.IntN(3) == 0 {
@@ -145,7 +141,6 @@ func (d *driver) clock() time.Duration {
 	return epoch + off
 }
 
-// nudge wakes the driver.
 func (d *driver) nudge() {
 	select {
 	case d.wake <- struct{}{}:
@@ -153,7 +148,6 @@ func (d *driver) nudge() {
 	}
 }
 
-// run grants calls until over returns true.
 func (d *driver) run(over func() bool) {
 	for {
 		if d.settle(); over() {
@@ -176,7 +170,7 @@ func (d *driver) run(over func() bool) {
 	}
 }
 
-// meet decides the fate of new calls, and removes finished ones.
+// meet decides the fate of new calls, and removes ended ones.
 func (d *driver) meet(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,7 +178,7 @@ func (d *driver) meet(now time.Time) {
 		if c.done {
 			return true
 		}
-		// A call in flight may arrive, even after its sender has died.
+		// A call in flight may arrive after its sender has died.
 		return c.deserted && (c.kind != writing || !c.met || c.fate == silent)
 	})
 	slices.SortStableFunc(d.parked, func(a, b *call) int {
@@ -233,7 +227,7 @@ func (d *driver) decide(c *call, now time.Time) (fate, time.Time) {
 	return granted, now.Add(took)
 }
 
-// next is the call to grant now: one of those due, by the seed.
+// next draws the call to grant from those that are due.
 func (d *driver) next(now time.Time) *call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,7 +243,6 @@ func (d *driver) next(now time.Time) *call {
 	return due[d.random.IntN(len(due))]
 }
 
-// grant does a call.
 func (d *driver) grant(c *call) {
 	c.done = true
 	d.grants++
@@ -268,7 +261,7 @@ func (d *driver) grant(c *call) {
 	}
 }
 
-// what describes the write of a call.
+// what names the kind of write of a call.
 func what(name string) string {
 	for _, w := range []struct{ has, is string }{
 		{"insert ", "insert"}, {".record ", "entry"}, {".move ", "move marker"}, {".change.", "change"}, {"$KV.flow_state.", "user"}, {"$KV.flow_lanes.changes", "checkpoint of changes"}, {"$KV.flow_lanes.lane", "lane state"},
@@ -281,7 +274,7 @@ func what(name string) string {
 	return "other"
 }
 
-// sleep lets time pass until a call or an event is due, or new.
+// sleep waits until a call or an event is due, or a new one arrives.
 func (d *driver) sleep(now time.Time) {
 	until := now.Add(time.Second)
 	if len(d.events) > 0 && d.events[0].at.Before(until) {
@@ -302,7 +295,7 @@ func (d *driver) sleep(now time.Time) {
 	}
 }
 
-// plan adds an event.
+// plan adds an event, unless the history heals earlier.
 func (d *driver) plan(after time.Duration, name string, do func()) {
 	d.add(event{time.Now().Add(after), name, do, false})
 }
@@ -317,12 +310,11 @@ func (d *driver) add(e event) {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
 		}
-		return -1 // behind those of the same time
+		return -1 // after events of the same time
 	})
 	d.events = slices.Insert(d.events, at, e)
 }
 
-// note adds a line to the trace.
 func (d *driver) note(format string, args ...any) {
 	line := fmt.Sprintf("%9.3f ", time.Since(d.began).Seconds()) + fmt.Sprintf(format, args...)
 	h := fnv.New64a()
@@ -334,35 +326,34 @@ func (d *driver) note(format string, args ...any) {
 	}
 }
 
-// saw counts a rare state.
 func (d *driver) saw(state string) {
 	d.rares.Lock()
 	defer d.rares.Unlock()
 	d.rare[state]++
 }
 
-// process is one program. Its fields are the driver's, under its lock.
+// process is one program. The driver's lock guards its fields.
 type process struct {
 	*driver
 	name   string
 	calls  int
 	gone   bool
 	stands time.Time // paused until then
-	stalls time.Time // its publishes to lanes have no effect until then
+	stalls time.Time // publishes to lanes have no effect until then
 
 	connected bool
-	sure      bool                 // its calls have no faults
-	losses    map[*func()]struct{} // to be called when the connection is lost
+	sure      bool                 // calls have no faults
+	losses    map[*func()]struct{} // callbacks for a lost connection
 	seed      uint64               // of its random source
 	randoms   sync.Mutex
-	drawn     map[uint64]uint64 // numbers, by caller; under randoms
+	drawn     map[uint64]uint64 // count of numbers by caller; guarded by randoms
 	skew      time.Duration     // of its clock
 	cancel    context.CancelFunc
 }
 
 func (p *process) still(now time.Time) bool { return now.Before(p.stands) }
 
-// until is when a due call may be granted.
+// until returns the time at which a due call may be granted.
 func (p *process) until(due time.Time) time.Time {
 	if due.Before(p.stands) {
 		return p.stands
@@ -370,11 +361,11 @@ func (p *process) until(due time.Time) time.Time {
 	return due
 }
 
-// now is the process's clock.
+// now returns the time of the process's clock.
 func (p *process) now() time.Time { return time.Now().Add(p.skew + p.days) }
 
-// uint64 is the process's random source. Each caller has numbers of its own, so that they do
-// not depend on the order in which the scheduler runs goroutines.
+// uint64 is the process's random source. Each caller has its own sequence, so that it does
+// not depend on the scheduler.
 func (p *process) uint64() uint64 {
 	by := caller()
 	p.randoms.Lock()
@@ -383,10 +374,10 @@ func (p *process) uint64() uint64 {
 	return rand.NewPCG(p.seed^by, p.drawn[by]).Uint64()
 }
 
-// frames are the hashes of program counters' functions and lines.
+// frames caches function and line by program counter.
 var frames sync.Map
 
-// caller identifies the stack that calls the caller of caller.
+// caller hashes the stack of the caller's caller.
 func caller() uint64 {
 	var stack [32]uintptr
 	sum := fnv.New64a()
@@ -421,8 +412,8 @@ func (p *process) kill() {
 	p.cancel()
 }
 
-// Serve calls use with a simulated JetStream without faults. It must be called in a bubble
-// of testing/synctest; settle is synctest.Wait.
+// Serve calls use with a simulated JetStream without faults, in a bubble of
+// testing/synctest. settle is synctest.Wait.
 func Serve(settle func(), use func(broker.Broker)) {
 	serve(settle, func(p *process) { use(&connection{p, newServer(p.driver)}) })
 }
@@ -432,8 +423,8 @@ type Tables struct {
 	ingest.Tables
 	ingest.Index
 	Refuse   func(bool)    // whether the view of counters rejects rows
-	Expire   func()        // expired rows are merged away; rows are kept for two days
-	SetBack  func()        // it is empty again
+	Expire   func()        // merges expired rows away; the retention is two days
+	SetBack  func()        // makes it empty again
 	Counters func() string // rows in counters
 }
 

@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// disturb plans the faults beside those of single calls.
+// disturb plans faults of processes and servers.
 func (h *history) disturb() {
 	random := h.driver.random
 	for range random.IntN(7) {
@@ -23,7 +23,7 @@ func (h *history) disturb() {
 	}
 }
 
-// disturbance is a fault of process i, or of a server.
+// disturbance returns a fault of process i, or of a server.
 func (h *history) disturbance(which, i int, lasting time.Duration) (name string, do func()) {
 	switch which {
 	case 0, 1:
@@ -96,8 +96,8 @@ func (h *history) pause(p *process, lasting time.Duration) {
 	}
 }
 
-// forgetTokens makes other clients insert so many parts that all tokens are forgotten, but
-// not during an insert: half of the window covers that time.
+// forgetTokens adds parts of other clients until all tokens are forgotten. It waits for
+// inserts in flight: half of the window covers them.
 func (h *history) forgetTokens() {
 	if h.isInserting() {
 		h.plan(time.Second, "tokens are forgotten", h.forgetTokens)
@@ -111,13 +111,12 @@ func (h *history) forgetTokens() {
 	}
 }
 
-// isInserting reports whether an insert is in flight.
 func (h *history) isInserting() bool {
 	return slices.ContainsFunc(h.parked, func(c *call) bool { return strings.HasPrefix(c.name, "insert ") && !c.done })
 }
 
-// stepClock sets the clock of the server. A step counts as at most 30 s of stream time,
-// which must be a small part of the window.
+// stepClock steps the server's clock. A step adds at most 30 s of stream time, which must
+// be a small part of the window.
 func (h *history) stepClock(lasting time.Duration) {
 	if h.window < 2*time.Minute {
 		return
@@ -162,7 +161,6 @@ func (h *history) killAPI(i int, lasting time.Duration) {
 	h.plan(lasting, "an api starts", func() { h.startAPI(i) })
 }
 
-// cut cuts the connection of an api or an ingester.
 func (h *history) cut(i int, lasting time.Duration) {
 	p := h.apiProcess(i)
 	if h.driver.random.IntN(2) == 0 {
@@ -176,7 +174,6 @@ func (h *history) cut(i int, lasting time.Duration) {
 	h.plan(lasting/4, "a connection is back", func() { p.setConnected(true) })
 }
 
-// fill fills all lanes for a while.
 func (h *history) fill(lasting time.Duration) {
 	h.setFull(true)
 	h.saw("lanes are full")
@@ -189,7 +186,7 @@ func (h *history) setFull(full bool) {
 	}
 }
 
-// operate moves sources to other lanes and back. It ends when every source has lanes.
+// operate moves sources to other lanes and back, until every source has lanes.
 func (h *history) operate(clients *sync.WaitGroup) {
 	moves := 1 + h.driver.random.IntN(2)
 	pause := 5*time.Second + time.Duration(h.driver.random.Int64N(int64(30*time.Second)))
@@ -224,7 +221,6 @@ func (h *history) operate(clients *sync.WaitGroup) {
 	})
 }
 
-// operator starts one.
 func (h *history) operator(name string, run func(context.Context, *program) error) {
 	h.operators = append(h.operators, h.start(name, run))
 }

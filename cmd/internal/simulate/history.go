@@ -18,29 +18,27 @@ import (
 	"sluice/pkg/stream"
 )
 
-// Options of a history.
 type Options struct {
 	Seed  uint64
 	Trace bool         // keep the trace
 	Log   slog.Handler // of the programs; default none
 
-	// Canary loses a row on purpose, to prove that the comparison finds it.
+	// Canary makes the warehouse lose a row, to prove that the comparison finds it.
 	Canary bool
 }
 
-// Result of a history.
 type Result struct {
 	Seed     uint64
-	Failures []string // broken promises, empty when all were kept
+	Failures []string // broken promises
 	Grants   int      // granted calls
 	Virtual  time.Duration
 	Sum      uint64 // of the trace
 	Trace    []string
-	Rare     map[string]int // how often each rare state was reached
+	Rare     map[string]int // number of occurrences of each rare state
 	Records  int            // posted
 }
 
-// history is one run of everything.
+// history is one run of all programs and clients.
 type history struct {
 	*driver
 	server    *server
@@ -48,10 +46,10 @@ type history struct {
 	log       *slog.Logger
 
 	window time.Duration // deduplication window
-	busy   time.Duration // how long clients post
-	moves  bool          // sources are moved to other lanes
+	busy   time.Duration // time for which clients post
+	moves  bool          // sources move to other lanes
 	lanes  int
-	poison bool // some records are rejected
+	poison bool // the tables reject some records
 
 	apis      [2]*api
 	ingesters [2]*ingester
@@ -73,15 +71,14 @@ type history struct {
 // month before that would have no identity.
 const epoch = 26 * 365 * 24 * time.Hour
 
-// limits of a history, in virtual time.
 const (
 	busyTime  = 100 * time.Second
 	movesTime = 220 * time.Second // of histories that move sources
 	drainTime = 15 * time.Minute
 )
 
-// Run runs the history of a seed. It must be called in a bubble of testing/synctest;
-// settle is synctest.Wait.
+// Run runs the history of a seed, in a bubble of testing/synctest. settle is
+// synctest.Wait.
 func Run(o Options, settle func()) Result {
 	h := newHistory(o, settle)
 	h.open()
@@ -147,7 +144,7 @@ func newHistory(o Options, settle func()) *history {
 	return h
 }
 
-// open starts everything.
+// open starts all programs and waits until their streams are open.
 func (h *history) open() {
 	for i := range h.apis {
 		h.startAPI(i)
@@ -171,7 +168,6 @@ func (h *history) open() {
 	h.driver.healed = false
 }
 
-// clients starts the clients.
 func (h *history) clients(ctx context.Context) *sync.WaitGroup {
 	var all sync.WaitGroup
 	for i, s := range []style{positioned, positioned, contents, bare, bare, bare} {
@@ -214,14 +210,13 @@ func (h *history) heal() {
 	}
 	for i, g := range h.ingesters {
 		if g == nil {
-			h.startIngester(i) // unless the operator holds it
+			h.startIngester(i) // unless an operator holds it
 		} else {
 			g.revive()
 		}
 	}
 }
 
-// revive ends a pause and a cut connection.
 func (p *process) revive() {
 	p.stands = time.Time{}
 	if !p.connected {
@@ -233,7 +228,7 @@ func (p *process) revive() {
 func (h *history) isDrained() bool {
 	for _, c := range h.parked {
 		if c.kind == writing && !c.done {
-			return false // it may still land
+			return false // it may still take effect
 		}
 	}
 	for lane := range h.lanes {
@@ -244,7 +239,7 @@ func (h *history) isDrained() bool {
 	return h.areApplied()
 }
 
-// state is the lane state as written.
+// state returns the stored state of a lane.
 func (h *history) state(lane int) flow.LaneState { return h.stateAt("lane." + strconv.Itoa(lane)) }
 
 func (h *history) stateAt(key string) (state flow.LaneState) {
@@ -255,7 +250,7 @@ func (h *history) stateAt(key string) (state flow.LaneState) {
 	return state
 }
 
-// standing describes the checkpoints of lanes, for a failure.
+// standing describes lanes and pending calls, for a failure.
 func (h *history) standing() string {
 	var text []string
 	for lane := range h.lanes {
@@ -270,8 +265,8 @@ func (h *history) standing() string {
 	return strings.Join(text, "; ")
 }
 
-// planDays plans that days pass, and that rows expire. Each step of the clocks counts as
-// 30 s of stream time, and all together must be a small part of the window.
+// planDays plans the passing of days and the expiry of rows. Each step of the clocks adds
+// 30 s of stream time; the sum must be a small part of the window.
 func (h *history) planDays() {
 	if h.window < 10*time.Minute {
 		return
@@ -286,8 +281,8 @@ func (h *history) planDays() {
 	}
 }
 
-// passDays lets days pass, as if the ingesters' machines were off. Not during an insert:
-// its connection would not last so long.
+// passDays advances all clocks by days, as if the ingesters' machines were off. It waits
+// for inserts in flight: a connection does not last for days.
 func (h *history) passDays(days int) {
 	if h.isInserting() {
 		h.plan(time.Second, "days pass", func() { h.passDays(days) })
@@ -300,7 +295,6 @@ func (h *history) passDays(days int) {
 	h.saw("days pass")
 }
 
-// expire merges expired rows away.
 func (h *history) expire() {
 	gone, early := h.warehouse.expire()
 	if len(early) > 0 {
@@ -316,7 +310,6 @@ func (h *history) expire() {
 	}
 }
 
-// judge compares rows and dead letters with the clients' notes.
 func (h *history) judge() {
 	var rows, dead []oracle.Record
 	for _, r := range h.warehouse.rows[records] {
@@ -341,7 +334,7 @@ func (h *history) judge() {
 	}
 }
 
-// letter is the record of a dead letter.
+// letter returns the record of a dead letter.
 func letter(m *message) (oracle.Record, error) {
 	var r struct {
 		Key int64 `json:"key"`
@@ -350,7 +343,7 @@ func letter(m *message) (oracle.Record, error) {
 	return oracle.Record{Source: m.header["Sluice-Source"][0], Number: r.Key}, err
 }
 
-// count counts the rare states visible in the lane states.
+// count counts the rare states that are visible in lane states.
 func (h *history) count() {
 	for lane := range h.lanes {
 		state := h.state(lane)
@@ -369,7 +362,7 @@ func (h *history) count() {
 	}
 }
 
-// RareStates must be reached by a long run, or it proves less than it seems to.
+// RareStates must all be reached by a long run.
 var RareStates = []string{
 	"a clock is off by days", "a connection is lost", "a lane halts whose tables were set back", "a lane is reset", "a lane that was purged", "a lane that was set back halts", "a process stands still", "a row expires", "a row of an open claim expires", "a source is moved: done", "a source is moved: given up",
 	"an api cannot publish", "an api dies", "an engine numbers anew", "an ingester dies", "an ingester stops", "answered as a repeat",
@@ -381,7 +374,7 @@ var RareStates = []string{
 	"tokens of an open claim are forgotten", "view rejects", "views miss an insert", "void entry",
 }
 
-// places lists the places of rows that are stored twice, for a failure.
+// places lists the places of duplicated rows, for a failure.
 func (h *history) places() (text string) {
 	seen, said := map[oracle.Record]row{}, 0
 	for _, r := range h.warehouse.rows[records] {
@@ -395,7 +388,6 @@ func (h *history) places() (text string) {
 	return text
 }
 
-// inDoubt reports whether a lane state lists days for a recount.
 func (h *history) inDoubt() bool {
 	for lane := range h.lanes {
 		if len(h.state(lane).Recount) > 0 {
@@ -405,7 +397,7 @@ func (h *history) inDoubt() bool {
 	return false
 }
 
-// end stops everything and waits for it.
+// end stops all programs and waits for them.
 func (h *history) end(clients chan struct{}) {
 	ended := make(chan struct{})
 	for _, a := range h.apis {
@@ -427,7 +419,6 @@ func (h *history) end(clients chan struct{}) {
 	}
 }
 
-// fail notes a broken promise.
 func (h *history) fail(format string, args ...any) {
 	h.notesLock.Lock()
 	defer h.notesLock.Unlock()
@@ -436,7 +427,6 @@ func (h *history) fail(format string, args ...any) {
 	}
 }
 
-// write changes the notes.
 func (h *history) write(change func(*oracle.Notes)) {
 	h.notesLock.Lock()
 	defer h.notesLock.Unlock()

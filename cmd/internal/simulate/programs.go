@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// program is the common part of api and ingester.
+// program is the common part of api, ingester and operator.
 type program struct {
 	*process
 	ctx    context.Context
@@ -23,7 +23,6 @@ type program struct {
 	ended  chan struct{}
 }
 
-// start starts a program.
 func (h *history) start(name string, run func(context.Context, *program) error) *program {
 	h.instances++
 	p := &process{
@@ -44,10 +43,9 @@ func (h *history) start(name string, run func(context.Context, *program) error) 
 	return g
 }
 
-// duplicateWindow is how long a lane keeps the ids of messages.
+// duplicateWindow is NATS's duplicate window of a lane.
 const duplicateWindow = 45 * time.Second
 
-// api is one.
 type api struct {
 	*program
 	publisher *stream.Publisher
@@ -66,14 +64,13 @@ func (h *history) setAPI(i int, a *api) {
 	h.apis[i] = a
 }
 
-// api is one of the apis, nil when it is down.
+// api returns an api, nil when it is down.
 func (h *history) api(i int) *api {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.apis[i]
 }
 
-// ingester is one.
 type ingester struct {
 	*program
 	real atomic.Pointer[ingest.Ingester]

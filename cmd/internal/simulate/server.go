@@ -13,9 +13,9 @@ import (
 	"sluice/pkg/broker"
 )
 
-// server is a simulated JetStream. It belongs to the driver.
+// server is a simulated JetStream, owned by the driver.
 type server struct {
-	days    *time.Duration // that have passed
+	days    *time.Duration // the driver's
 	streams map[string]*log
 	skew    time.Duration // of its clock
 }
@@ -24,28 +24,26 @@ func newServer(d *driver) *server { return &server{days: &d.days, streams: map[s
 
 func (s *server) now() time.Time { return time.Now().Add(s.skew + *s.days) }
 
-// log is a stream.
 type log struct {
 	cfg      jetstream.StreamConfig
 	created  time.Time
-	first    uint64 // sequence of the oldest message, last+1 when there is none
+	first    uint64 // sequence of the oldest message; last+1 when empty
 	last     uint64
 	bytes    uint64
 	messages map[uint64]*message
-	subjects map[string]uint64 // the last message of each
-	ids      map[string]taken  // of messages within the duplicate window, purged or not
+	subjects map[string]uint64 // last sequence by subject
+	ids      map[string]taken  // message ids of the duplicate window, purged messages included
 
 	full   bool       // rejects messages
-	behind *following // a replica, for reads that a replica may answer
+	behind *following // a replica that may answer reads; nil when none is behind
 }
 
-// taken is the sequence and the time of a message.
 type taken struct {
 	seq uint64
 	at  time.Time
 }
 
-// following is a replica that is behind until a time: it ends at a sequence.
+// following is a replica that ends at a sequence, until a time.
 type following struct {
 	last  uint64
 	until time.Time
@@ -64,7 +62,7 @@ func refusal(code jetstream.ErrorCode, text string) error {
 	return &jetstream.APIError{Code: 400, ErrorCode: code, Description: text}
 }
 
-// errNotLeader is the answer of a server that is not the stream's leader.
+// errNotLeader is the answer of a server that does not lead the stream.
 func errNotLeader() error { return refusal(10009, "JetStream cluster not leader") }
 
 func (s *server) create(cfg jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
@@ -79,7 +77,7 @@ func (s *server) create(cfg jetstream.StreamConfig) (*jetstream.StreamInfo, erro
 	return s.info(l, ""), nil
 }
 
-// of is the stream of a subject.
+// of returns the stream of a subject.
 func (s *server) of(subject string) *log {
 	for _, name := range slices.Sorted(maps.Keys(s.streams)) {
 		for _, filter := range s.streams[name].cfg.Subjects {
@@ -91,7 +89,6 @@ func (s *server) of(subject string) *log {
 	return nil
 }
 
-// fits reports whether a subject matches a filter with wildcards.
 func fits(subject, filter string) bool {
 	if subject == filter {
 		return true
@@ -108,7 +105,6 @@ func fits(subject, filter string) bool {
 	return len(names) == len(wants)
 }
 
-// overlap reports whether a subject can match both filters.
 func overlap(a, b string) bool {
 	names, wants := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(names), len(wants)) {
@@ -122,7 +118,6 @@ func overlap(a, b string) bool {
 	return len(names) == len(wants)
 }
 
-// publish appends a message.
 func (s *server) publish(msg *nats.Msg) (broker.Ack, error) {
 	l := s.of(msg.Subject)
 	if l == nil {
@@ -186,7 +181,7 @@ func (l *log) remove(seq uint64) {
 	}
 }
 
-// expire drops expired messages of a stream with a maximum age, and expired ids.
+// expire drops expired messages and ids.
 func (s *server) expire(l *log) {
 	now := s.now()
 	if l.cfg.MaxAge > 0 {
@@ -203,7 +198,6 @@ func (s *server) expire(l *log) {
 	}
 }
 
-// info is the state of a stream.
 func (s *server) info(l *log, subjects string) *jetstream.StreamInfo {
 	s.expire(l)
 	info := &jetstream.StreamInfo{Config: l.cfg, Created: l.created, TimeStamp: s.now()}
@@ -219,7 +213,7 @@ func (s *server) info(l *log, subjects string) *jetstream.StreamInfo {
 	return info
 }
 
-// get is a message: number seq, or with a subject the first from there on.
+// get returns message seq, or the first of a subject from seq on.
 func (s *server) get(l *log, seq uint64, subject string) (*jetstream.RawStreamMsg, error) {
 	s.expire(l)
 	if subject != "" {
@@ -232,7 +226,7 @@ func (s *server) get(l *log, seq uint64, subject string) (*jetstream.RawStreamMs
 	return raw(l.messages[seq], seq)
 }
 
-// lastOf is the last message of a subject.
+// lastOf returns the last message of a subject.
 func (s *server) lastOf(l *log, subject string) (*jetstream.RawStreamMsg, error) {
 	s.expire(l)
 	seq := l.subjects[subject]
@@ -246,7 +240,6 @@ func raw(m *message, seq uint64) (*jetstream.RawStreamMsg, error) {
 	return &jetstream.RawStreamMsg{Subject: m.subject, Sequence: seq, Header: maps.Clone(m.header), Data: slices.Clone(m.data), Time: m.at}, nil
 }
 
-// purge removes messages before a sequence, or of a subject.
 func (l *log) purge(subject string, before uint64) {
 	for _, seq := range slices.Sorted(maps.Keys(l.messages)) {
 		if (before == 0 || seq < before) && (subject == "" || fits(l.messages[seq].subject, subject)) {
@@ -255,7 +248,7 @@ func (l *log) purge(subject string, before uint64) {
 	}
 }
 
-// copy is a copy of a log, for a backup.
+// copy copies a log, for an image.
 func (l *log) copy() *log {
 	c := *l
 	c.messages, c.subjects, c.ids = maps.Clone(l.messages), maps.Clone(l.subjects), maps.Clone(l.ids)

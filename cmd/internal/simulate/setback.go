@@ -29,12 +29,12 @@ func (h *history) image() *image {
 	return i
 }
 
-// scope is what is set back to an image. Streams keep their names and the times at which
-// they were created.
+// scope is the data that is set back to an image. Streams keep their names and creation
+// times.
 type scope struct {
 	name    string
 	streams func(name string) bool
-	rows    bool // the warehouse too
+	rows    bool // includes the warehouse
 }
 
 func isLane(name string) bool {
@@ -59,7 +59,7 @@ var scopes = []scope{
 	{"the warehouse", only(), true},
 }
 
-// setBack is one that is planned, or in progress.
+// setBack is planned or in progress.
 type setBack struct {
 	*history
 	scope
@@ -71,7 +71,6 @@ type setBack struct {
 	rebuilt bool
 }
 
-// planSetBack plans a restore of some data from an earlier image.
 func (h *history) planSetBack() {
 	random := h.driver.random
 	s := &setBack{history: h, scope: scopes[random.IntN(len(scopes))], alive: random.IntN(3) == 0}
@@ -80,8 +79,8 @@ func (h *history) planSetBack() {
 	h.plan(taken, "an image is taken", func() { s.take(since) })
 }
 
-// take takes an image. While a piece of a claim is cut, the lane states of an image do not
-// fit tables that go on: the lane halts for rows that are missing.
+// take takes an image. Without the warehouse it waits until no claim is open: the lane
+// would halt for the claim's missing rows.
 func (s *setBack) take(since time.Duration) {
 	if s.resets() && !s.rows {
 		for lane := range s.lanes {
@@ -101,9 +100,8 @@ func (s *setBack) resets() bool {
 	return s.streams(stream.LaneName(0)) || s.streams("KV_"+stream.LaneBucket)
 }
 
-// begin stops what the operator stops. Who brings an image of a lane, of lane states, or of
-// the tables back stops ingesters first, and waits until ClickHouse has ended what they
-// have sent; or the ingesters run, and notice it.
+// begin stops the ingesters, and waits until ClickHouse has ended their inserts. Otherwise
+// the ingesters run, and must detect the set-back.
 func (s *setBack) begin() {
 	s.pending.Add(1)
 	if (s.resets() || s.rows) && !s.alive {
@@ -114,7 +112,6 @@ func (s *setBack) begin() {
 	s.replace()
 }
 
-// replace restores the image.
 func (s *setBack) replace() {
 	s.saw("set back: " + s.name)
 	if s.driver.random.IntN(2) == 0 {
@@ -167,12 +164,12 @@ func (s *setBack) replace() {
 	}
 }
 
-// watched is how many seconds the operator waits for a lane to halt: an insert may take a
-// minute.
+// watched is the number of seconds an operator waits for a lane to halt: an insert may take
+// a minute.
 const watched = 150
 
-// watch does what a lane that has halted for it names: rebuild, or reset. What a lane has
-// stored since is unchanged too, but for rows of what is gone: then it would have halted.
+// watch carries out the remedy that a halted lane names: rebuild or reset. Rows that a lane
+// stored since are kept; if some were missing, it would halt.
 func (s *setBack) watch(seconds int) {
 	halted := s.halted("lanes reset", flow.ErrGap.Error())
 	behind := s.halted("sluice rebuild")
@@ -202,9 +199,9 @@ func (s *setBack) watch(seconds int) {
 	}
 }
 
-// rebuild does what sluice rebuild does, and puts its tables in place: what is older than
-// the lanes hold is copied, and what they hold of their incarnation is stored, up to the
-// checkpoints. Messages that a reset lets be decided anew are the ingester's.
+// rebuild simulates sluice rebuild and the swap. It copies rows older than the lanes, and
+// stores the lanes' messages of their incarnation up to the checkpoints. The ingester
+// stores messages that a reset returned to it.
 func (s *setBack) rebuild() {
 	s.saw("the tables are rebuilt")
 	s.rebuilt = true
@@ -217,7 +214,7 @@ func (s *setBack) rebuild() {
 	add := func(r row, copied bool) {
 		state := states[r.lane]
 		if r.incarnation == state.Incarnation() && r.seq > state.Done || there[r.at()] {
-			return // a claim stores it
+			return // the ingester stores it
 		}
 		if !copied && r.incarnation != state.Incarnation() {
 			return
@@ -242,7 +239,7 @@ func (s *setBack) rebuild() {
 	s.watch(0)
 }
 
-// halted are the lanes that an ingester reports as halted with one of some texts.
+// halted returns the lanes that an ingester reports as halted with one of some texts.
 func (s *setBack) halted(texts ...string) (lanes []int) {
 	for _, g := range s.ingesters {
 		if g == nil || g.real.Load() == nil {
@@ -251,7 +248,7 @@ func (s *setBack) halted(texts ...string) (lanes []int) {
 		for line := range strings.Lines(fmt.Sprint(g.real.Load().Check(context.Background()))) {
 			var lane int
 			n, _ := fmt.Sscanf(line, "lane %d is halted", &lane)
-			if n == 0 && !strings.HasPrefix(line, "applying changes is halted") || // of lane 0
+			if n == 0 && !strings.HasPrefix(line, "applying changes is halted") || // applying changes reads lane 0
 				!slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) || slices.Contains(lanes, lane) {
 				continue
 			}
@@ -266,7 +263,7 @@ func (s *setBack) halted(texts ...string) (lanes []int) {
 	return lanes
 }
 
-// whenStored calls do once ClickHouse has finished the inserts of dead ingesters.
+// whenStored calls do once ClickHouse has ended the inserts of dead ingesters.
 func (s *setBack) whenStored(do func()) {
 	if s.inserting() {
 		s.insist(time.Second, "an insert is under way", func() { s.whenStored(do) })
@@ -275,7 +272,7 @@ func (s *setBack) whenStored(do func()) {
 	do()
 }
 
-// reset resets lanes by docs/runbooks/lanes.md, and watches, or releases the ingesters.
+// reset resets lanes as docs/runbooks/lanes.md says; then it watches, or resends.
 func (s *setBack) reset(lanes ...int) {
 	slices.Sort(lanes)
 	s.operator("operator", func(ctx context.Context, g *program) error {
@@ -319,7 +316,7 @@ func (s *setBack) reset(lanes ...int) {
 	})
 }
 
-// resend makes clients resend the requests since the image, or all when rows are lost.
+// resend makes clients resend requests: those since the image, or all with the warehouse.
 func (s *setBack) resend() {
 	since := s.image.at
 	if s.rows {
@@ -333,7 +330,6 @@ func (s *setBack) resend() {
 	s.pending.Add(-1)
 }
 
-// release lets ingesters start.
 func (s *setBack) release() {
 	s.held = false
 	for i := range s.ingesters {
@@ -352,14 +348,13 @@ func (h *history) holdIngesters() {
 	}
 }
 
-// inserting reports whether an insert of a dead process may still land.
+// inserting reports whether an insert of a dead process may still take effect.
 func (h *history) inserting() bool {
 	return slices.ContainsFunc(h.parked, func(c *call) bool {
 		return !c.done && c.deserted && c.fate != silent && strings.HasPrefix(c.name, "insert ")
 	})
 }
 
-// discard drops calls in flight to a stopped server.
 func (h *history) discard(prefix string) {
 	for _, c := range h.parked {
 		if !c.done && c.kind == writing && strings.HasPrefix(c.name, "insert ") == (prefix != "") {
@@ -368,21 +363,21 @@ func (h *history) discard(prefix string) {
 	}
 }
 
-// restartServer ends every connection to JetStream with its calls in flight.
+// restartServer ends every connection to JetStream and its calls in flight.
 func (h *history) restartServer() {
 	h.discard("")
 	for i := range h.apis {
 		for k, p := range []*process{h.apiProcess(i), h.ingesterProcess(i)} {
 			if p != nil && p.connected {
 				p.setConnected(false)
-				away := time.Second + time.Duration(k*h.driver.random.IntN(25))*time.Second // lanes are filled beyond their former end meanwhile
+				away := time.Second + time.Duration(k*h.driver.random.IntN(25))*time.Second // meanwhile lanes grow beyond their former end
 				h.plan(away, "a connection is back", func() { p.setConnected(true) })
 			}
 		}
 	}
 }
 
-// rememberIDs rebuilds the ids of a log at a server's start, from its messages.
+// rememberIDs rebuilds the ids of a log from its messages, as a starting server does.
 func (s *server) rememberIDs(l *log) {
 	l.ids = map[string]taken{}
 	for seq, m := range l.messages {
@@ -393,7 +388,7 @@ func (s *server) rememberIDs(l *log) {
 	s.expire(l)
 }
 
-// doubtLetters does so with dead letters that are lost.
+// doubtLetters doubts the records of lost dead letters.
 func (s *setBack) doubtLetters(back *log) {
 	for seq, m := range s.server.streams[stream.DeadStream].messages {
 		if back.messages[seq] == nil {
@@ -404,7 +399,7 @@ func (s *setBack) doubtLetters(back *log) {
 	}
 }
 
-// doubtBare does so with a record of a source that sends nothing again.
+// doubtBare doubts a record if its source resends nothing.
 func (h *history) doubtBare(r oracle.Record) {
 	for _, c := range h.posters {
 		if c.name == r.Source && c.style == bare {

@@ -32,7 +32,7 @@ func number(name string, otherwise int) int {
 	return otherwise
 }
 
-// TestOneSeed runs one seed. With SEED in the environment it shows what happened.
+// TestOneSeed runs one seed. With SEED in the environment it prints the trace and the logs.
 func TestOneSeed(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	o := simulate.Options{Seed: uint64(number("SEED", 1))}
@@ -49,8 +49,8 @@ func TestOneSeed(t *testing.T) {
 	}
 }
 
-// TestTheCanaryIsFound: a row that the warehouse loses on purpose is missed, unless its
-// client happens to send it once more.
+// TestTheCanaryIsFound: the oracle finds the lost row, unless its client happens to resend
+// the record.
 func TestTheCanaryIsFound(t *testing.T) {
 	const seeds = 6
 	found := 0
@@ -64,7 +64,7 @@ func TestTheCanaryIsFound(t *testing.T) {
 	}
 }
 
-// keep writes down what led to a failure.
+// keep writes the trace and the failures to a file.
 func keep(t *testing.T, path string, r simulate.Result, said *bytes.Buffer) {
 	for _, line := range r.Trace {
 		fmt.Fprintln(said, line)
@@ -77,10 +77,9 @@ func keep(t *testing.T, path string, r simulate.Result, said *bytes.Buffer) {
 	}
 }
 
-// longRun is how many histories reach every rare state.
+// longRun is the number of histories that reach every rare state.
 const longRun = 5000
 
-// TestHistories runs seeds, and counts the rare states that they reach.
 func TestHistories(t *testing.T) {
 	seeds, first, traces := number("SEEDS", 200), number("FIRST", 1), os.Getenv("TRACES")
 	var next atomic.Int64
@@ -136,8 +135,8 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestSeedsRepeat: on one processor the same seed gives the same history, call for call, but
-// for one in some dozens, where a select of the programs has two cases at one instant.
+// TestSeedsRepeat: on one processor a seed repeats its history, call for call. In one of
+// some dozens a select has two ready cases at one instant.
 func TestSeedsRepeat(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	seeds, others := number("REPEATS", 10), 0

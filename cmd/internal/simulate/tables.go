@@ -15,10 +15,10 @@ import (
 	"sluice/pkg/stream"
 )
 
-// warehouse is a simulated ClickHouse: the table of records, with one view that feeds the
-// marks of sources and one that feeds counters. It belongs to the driver.
+// warehouse is a simulated ClickHouse, owned by the driver: the table of records, a view
+// that feeds the marks of sources, and one that feeds counters.
 type warehouse struct {
-	days    *time.Duration // that have passed
+	days    *time.Duration // the driver's
 	skew    time.Duration  // of its clock
 	down    bool           // no connection can be made
 	refuses bool           // the view of counters rejects every insert
@@ -26,15 +26,15 @@ type warehouse struct {
 	canary  bool           // loses one row
 
 	tables
-	owner map[string]string // who inserted a token first
+	owner map[string]string // process that first inserted a token
 }
 
-// tables are the stored data of a warehouse.
+// tables are the data of a warehouse.
 type tables struct {
-	rows   [views][]row // of each table
+	rows   [views][]row // by table
 	tokens [views]map[string]arrival
-	parts  uint64    // inserted so far
-	counts []partsAt // how many at which time
+	parts  uint64    // number of inserted parts
+	counts []partsAt // history of parts
 }
 
 func (t tables) clone() tables {
@@ -45,7 +45,7 @@ func (t tables) clone() tables {
 	return t
 }
 
-// The tables: of records, and those that views feed.
+// The tables: records, and those that views feed.
 const (
 	records  = iota
 	sources  // highest positions
@@ -53,7 +53,7 @@ const (
 	views
 )
 
-// fewRows is the maximum of an insert into a warehouse that is short of memory.
+// fewRows is the maximum size of an insert when memory is short.
 const fewRows = 3
 
 // window is the deduplication window of a table, in parts.
@@ -66,7 +66,6 @@ type partsAt struct {
 	parts uint64
 }
 
-// row is a stored record.
 type row struct {
 	flow.Identity
 	lane        int
@@ -87,16 +86,16 @@ func newWarehouse(d *driver) *warehouse {
 
 func (w *warehouse) now() time.Time { return time.Now().Add(w.skew + *w.days) }
 
-// keptDays is how many days rows are kept.
+// keptDays is the retention of rows, in days.
 const keptDays = 2
 
-// due is the last expired stored day, at this time from now.
+// due returns the last expired stored day, at this time from now.
 func (w *warehouse) due(in time.Duration) string {
 	return flow.UTCDay(w.now().Add(in).AddDate(0, 0, -keptDays-1).UnixMilli())
 }
 
-// expire merges expired rows away. It returns their records, and those that were not kept
-// long enough: a claim may wait for an hour.
+// expire merges expired rows away. It returns those of records, and those that expired too
+// early: a claim may wait for an hour.
 func (w *warehouse) expire() (gone, early []row) {
 	due := w.due(0)
 	for _, table := range []int{records, counters} {
@@ -116,7 +115,6 @@ func (w *warehouse) expire() (gone, early []row) {
 	return gone, early
 }
 
-// client is one process's connection to the warehouse.
 type client struct {
 	*process
 	*warehouse
@@ -132,10 +130,9 @@ var (
 	errTimeout = errors.New("no answer in time")
 )
 
-// rejected is a key that the tables reject.
+// rejected reports whether the tables reject a key.
 func rejected(key int64) bool { return key%1000 == 777 }
 
-// question queries the tables.
 func question[T any](ctx context.Context, c client, name string, apply func() T) (none T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -157,7 +154,6 @@ func question[T any](ctx context.Context, c client, name string, apply func() T)
 	return value.(T), nil
 }
 
-// Insert: see ingest.Tables.
 func (c client) Insert(ctx context.Context, b record.Block) error {
 	sent := rowsOf(b) // a copy: the caller reuses the columns
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
@@ -176,7 +172,6 @@ func (c client) Insert(ctx context.Context, b record.Block) error {
 	return err
 }
 
-// insert stores rows under a token, table by table.
 func (w *warehouse) insert(p *process, token string, sent []row) error {
 	if w.down {
 		return &flow.StoreError{Class: flow.ClassRetry, Unreached: true, Err: errAway}
@@ -219,13 +214,13 @@ func (w *warehouse) insert(p *process, token string, sent []row) error {
 	return nil
 }
 
-// inMonth is a token in the deduplication window of a partition, the month of a row.
+// inMonth names a token in the deduplication window of a row's month.
 func inMonth(token string, r row) string {
 	return token + time.UnixMilli(r.TS).UTC().Format(" 2006-01")
 }
 
-// arrive inserts rows into a table, those of each month unless its deduplication window has
-// the token. The table of sources has no months.
+// arrive inserts the rows of each month, unless its deduplication window has the token. The
+// table of sources has no months.
 func (w *warehouse) arrive(table int, token string, sent []row) {
 	if table == sources && len(sent) > 0 {
 		w.arriveInMonth(table, token, sent)
@@ -255,13 +250,13 @@ func (w *warehouse) arriveInMonth(table int, token string, sent []row) {
 	}
 }
 
-// age adds parts as if other clients had inserted them.
+// age adds parts, as if other clients had inserted them.
 func (w *warehouse) age(parts uint64) {
 	w.parts += parts
 	w.counts = append(w.counts, partsAt{w.now(), w.parts})
 }
 
-// rowsOf are the rows of a block.
+// rowsOf returns the rows of a block.
 func rowsOf(b record.Block) (all []row) {
 	c := b.Columns
 	for i := b.From; i < b.To; i++ {
@@ -304,7 +299,6 @@ type at struct {
 
 func (r row) at() at { return at{r.lane, r.incarnation, r.seq, r.index} }
 
-// Visible: see ingest.Tables.
 func (c client) Visible(ctx context.Context, b record.Block, since time.Time) (uint64, uint64, error) {
 	wanted := map[at]bool{}
 	for _, r := range rowsOf(b) {
@@ -331,7 +325,7 @@ func (c client) Visible(ctx context.Context, b record.Block, since time.Time) (u
 	return a.rows, a.parts, err
 }
 
-// Refold: see ingest.Tables. Of the views only that of sources may receive rows twice.
+// Only the view of sources may receive rows twice.
 func (c client) Refold(ctx context.Context, b record.Block) error {
 	wanted := map[at]bool{}
 	for _, r := range rowsOf(b) {
@@ -349,13 +343,11 @@ func (c client) Refold(ctx context.Context, b record.Block) error {
 	return err
 }
 
-// expiry implements ingest.Expiry.
 type expiry struct {
 	client
 	stream *stream.Stream
 }
 
-// Line: see ingest.Expiry.
 func (e expiry) Line(ctx context.Context) (string, error) {
 	line, err := e.stream.ExpiryLine(ctx)
 	if err != nil {
@@ -365,12 +357,11 @@ func (e expiry) Line(ctx context.Context) (string, error) {
 	return max(line, due), err
 }
 
-// Clock: see ingest.Tables.
 func (c client) Clock(ctx context.Context) (time.Time, error) {
 	return question(ctx, c, "clock", c.warehouse.now)
 }
 
-// Known: see ingest.Index. Like the real one it returns more rows than asked for.
+// Known returns surplus rows, like the real one.
 func (c client) Known(ctx context.Context, columns *record.Columns, rows []int, found func(*flow.Identity)) error {
 	days := map[int64]bool{}
 	for _, i := range rows {
@@ -390,7 +381,6 @@ func (c client) Known(ctx context.Context, columns *record.Columns, rows []int, 
 	return err
 }
 
-// Marks: see ingest.Index.
 func (c client) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
 	return question(ctx, c, "marks", func() (marks flow.Marks) {
 		marks.Last = map[flow.SourceDay]int64{}
@@ -409,7 +399,6 @@ func (c client) Marks(ctx context.Context, lane int, incarnation uint64, days []
 	})
 }
 
-// StaleSourceDays: see ingest.Index.
 func (c client) StaleSourceDays(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
 	return question(ctx, c, "stale days", func() (days []flow.SourceDay) {
 		there := map[at]bool{}
@@ -425,7 +414,6 @@ func (c client) StaleSourceDays(ctx context.Context, lane int, incarnation uint6
 	})
 }
 
-// Last: see ingest.Index.
 func (c client) Last(ctx context.Context, lane int, incarnation uint64) (of, seq uint64, err error) {
 	type answer struct{ of, seq uint64 }
 	a, err := question(ctx, c, "last", func() (a answer) {
@@ -442,7 +430,6 @@ func (c client) Last(ctx context.Context, lane int, incarnation uint64) (of, seq
 	return max(a.of, incarnation), a.seq, err
 }
 
-// Incarnations: see ingest.Index.
 func (c client) Incarnations(ctx context.Context, lane int, above uint64) ([]flow.Incarnation, error) {
 	return question(ctx, c, "incarnations", func() (all []flow.Incarnation) {
 		first := map[uint64]uint64{}
@@ -458,7 +445,7 @@ func (c client) Incarnations(ctx context.Context, lane int, above uint64) ([]flo
 	})
 }
 
-// InsertChanges: see state.Audits. What is written down of changes is not compared.
+// InsertChanges stores nothing: the audit is not compared.
 func (c client) InsertChanges(ctx context.Context, _ string, _ []change.Audit) error {
 	_, err := question(ctx, c, "write down changes", func() bool { return true })
 	return err

@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
 
-// may is a record of a month that the tables take, and june one of the next; rejected is
-// one that they reject.
+// may and june are records of different months that the tables accept; rejected is one
+// that they reject.
 func may(position int) string  { return positioned(position, position, 1_746_100_000_000) }
 func june(position int) string { return positioned(position, position, 1_749_100_000_000) }
 
@@ -34,9 +34,9 @@ func positioned(position, key int, ts int64) string {
 	return fmt.Sprintf(`{"partitionId":1,"position":%d,"key":%d,"timestamp":%d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","value":{}}`, position, key, ts+int64(position))
 }
 
-// warehouseBehaviours are what recovery rests on. Each row is run against the simulated
-// warehouse and against the real engine, and must give the same answer; one that is marked
-// cannot be run on a single real server.
+// warehouseBehaviours are the behaviours on which recovery relies. Each row must give the
+// same answer with the simulated warehouse and with the real engine; some cannot run on a
+// single real server.
 var warehouseBehaviours = []struct {
 	name      string
 	do        func(*tables) string
@@ -114,7 +114,6 @@ var warehouseBehaviours = []struct {
 	}, "ok 0 counted ok 1 counted ", true},
 }
 
-// tables is a warehouse that is tried.
 type tables struct {
 	simulate.Tables
 	ctx         context.Context
@@ -229,7 +228,7 @@ func TestBehavioursOfTheRealWarehouse(t *testing.T) {
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {
-			for _, table := range []string{"records", "sources", "counts_1m"} { // tokens stay
+			for _, table := range []string{"records", "sources", "counts_1m"} { // this keeps the tokens
 				exec("TRUNCATE TABLE {db}." + table)
 			}
 			w := simulate.Tables{Tables: db, Index: db, Refuse: func(is bool) {

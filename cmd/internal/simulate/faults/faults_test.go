@@ -14,7 +14,7 @@ import (
 
 var testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
 
-// TestEveryNamedTestExists: what docs/reliability.md calls proved has its test.
+// TestEveryNamedTestExists: tests named in docs/reliability.md exist.
 func TestEveryNamedTestExists(t *testing.T) {
 	const root = "../../../.."
 	page, err := os.ReadFile(filepath.Join(root, "docs", "reliability.md"))
@@ -39,7 +39,7 @@ func TestEveryNamedTestExists(t *testing.T) {
 	}
 }
 
-// TestEveryPatchApplies: a fault that cannot be put into the tree proves nothing.
+// TestEveryPatchApplies: a fault that cannot be applied proves nothing.
 func TestEveryPatchApplies(t *testing.T) {
 	patches, err := filepath.Glob("*.patch")
 	fatal.When(t, err != nil || len(patches) == 0, "%d patches, %v", len(patches), err)

@@ -1,6 +1,6 @@
-// Command faults applies each deliberate fault to a copy of the tree and looks for it by
-// simulation: make simulate-faults. A fault is a patch NN-name.patch beside this file; the
-// list is in README.md.
+// Command faults applies each deliberate fault to a copy of the tree and simulates until a
+// history fails: make simulate-faults. A fault is a patch NN-name.patch beside this file,
+// listed in README.md.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// folder is where the patches are, from the root of the tree.
+// folder is the folder of the patches, from the root of the tree.
 const folder = "cmd/internal/simulate/faults"
 
 func main() {
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// run looks for every fault, and for none in the tree as it is.
+// run requires that every fault is found, and that the unchanged tree has none.
 func run(ctx context.Context, seeds, first int, only string) error {
 	patches, err := filepath.Glob(filepath.Join(folder, "*"+only+"*.patch"))
 	if err != nil || len(patches) == 0 {
@@ -80,14 +80,14 @@ func run(ctx context.Context, seeds, first int, only string) error {
 	return nil
 }
 
-// copyTree copies what the repository holds, and what is new in it.
+// copyTree copies the files of the repository, and new ones.
 func copyTree(ctx context.Context, to string) error {
 	list, err := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
 		return err
 	}
 	for path := range strings.SplitSeq(strings.Trim(string(list), "\x00"), "\x00") {
-		if err := copyFile(path, filepath.Join(to, path)); err != nil && !errors.Is(err, os.ErrNotExist) { // removed, and not yet committed
+		if err := copyFile(path, filepath.Join(to, path)); err != nil && !errors.Is(err, os.ErrNotExist) { // removed, but not committed
 			return err
 		}
 	}
@@ -106,7 +106,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close() // it is only read
+	defer in.Close() // only read
 	out, err := os.Create(to)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func git(ctx context.Context, dir string, input []byte, args ...string) error {
 	return nil
 }
 
-// found says at which seed a fault was seen, and by what.
+// found has the seed and the failure that revealed a fault.
 type found struct {
 	ran, seed, by string
 	took          time.Duration
@@ -135,7 +135,6 @@ var (
 	ran     = regexp.MustCompile(`(\d+) histories`)
 )
 
-// look runs seeds until one fails.
 func look(ctx context.Context, tree string, seeds, first int) (f found, err error) {
 	begun := time.Now()
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-run", "^TestHistories$", "-v", "-timeout", "2h", "./cmd/internal/simulate")

@@ -10,7 +10,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestItSharesNothing: what judges the programs imports the standard library only.
+// TestItSharesNothing: the oracle imports only the standard library.
 func TestItSharesNothing(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "oracle.go", nil, parser.ImportsOnly)
 	fatal.If(t, err)

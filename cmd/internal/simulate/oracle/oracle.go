@@ -1,5 +1,5 @@
-// Package oracle judges a history by what its clients wrote down. It shares nothing with
-// the programs: it imports the standard library only.
+// Package oracle judges a history by its clients' notes. It shares no code with the
+// programs: it imports only the standard library.
 package oracle
 
 import (
@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// Record names a record that a client has posted: no two different records of one source
-// have the same number.
+// Record identifies a posted record: different records of one source have different
+// numbers.
 type Record struct {
 	Source string
 	Number int64
 }
 
-// Notes are what clients know about their records.
+// Notes are the clients' notes of their records.
 type Notes struct {
 	posted map[Record]*note
 }
@@ -24,14 +24,13 @@ type Notes struct {
 type note struct {
 	acknowledged bool
 	rejected     bool   // the tables reject it
-	doubted      bool   // a set-back may lose or repeat it
-	request      string // the last request with it
+	doubted      bool   // a set-back may lose or duplicate it
+	request      string // the last request that contained it
 }
 
-// NewNotes has no records.
 func NewNotes() *Notes { return &Notes{posted: map[Record]*note{}} }
 
-// Posted notes that a record is being posted; rejected, that the tables will reject it.
+// Posted notes a record before its post, and whether the tables will reject it.
 func (n *Notes) Posted(r Record, rejected bool, request string) {
 	if n.posted[r] == nil {
 		n.posted[r] = &note{rejected: rejected}
@@ -39,18 +38,17 @@ func (n *Notes) Posted(r Record, rejected bool, request string) {
 	n.posted[r].request = request
 }
 
-// Doubt notes that a set-back may have lost a record that has no identity and is not sent
-// again, or repeats it.
+// Doubt excludes a record without an identity from the judgement: a set-back may have
+// lost or duplicated it.
 func (n *Notes) Doubt(r Record) {
 	if is := n.posted[r]; is != nil {
 		is.doubted = true
 	}
 }
 
-// Acknowledged notes that a record was answered with success.
 func (n *Notes) Acknowledged(r Record) { n.posted[r].acknowledged = true }
 
-// Count is how many records were posted, and how many acknowledged.
+// Count returns the number of posted and of acknowledged records.
 func (n *Notes) Count() (posted, acknowledged int) {
 	for _, is := range n.posted {
 		if is.acknowledged {
@@ -60,14 +58,14 @@ func (n *Notes) Count() (posted, acknowledged int) {
 	return len(n.posted), acknowledged
 }
 
-// Verdict is what a history did to the records.
+// Verdict lists broken promises.
 type Verdict struct {
 	Lost       []string // acknowledged, and neither stored nor dead-lettered
 	Duplicated []string // stored more than once, or stored and dead-lettered
-	Strange    []string // stored though never posted, or though the tables reject it
+	Strange    []string // stored but never posted, stored but rejected, or dead-lettered but not rejected
 }
 
-// OK says whether every promise was kept.
+// OK reports whether every promise was kept.
 func (v Verdict) OK() bool { return len(v.Lost)+len(v.Duplicated)+len(v.Strange) == 0 }
 
 func (v Verdict) String() string {
@@ -84,8 +82,7 @@ func (v Verdict) String() string {
 	return text
 }
 
-// Judge compares the notes with the rows that are stored and the records that are
-// dead-lettered.
+// Judge compares the notes with the stored rows and the dead letters.
 func (n *Notes) Judge(rows, dead []Record) (v Verdict) {
 	stored, letters := count(rows), count(dead)
 	for _, r := range slices.SortedFunc(maps.Keys(n.posted), compare) {
@@ -97,7 +94,7 @@ func (n *Notes) Judge(rows, dead []Record) (v Verdict) {
 		switch kept := stored[r] + letters[r]; {
 		case kept == 0 && is.acknowledged:
 			v.Lost = append(v.Lost, "lost: "+name)
-		case stored[r] > 1 || stored[r] > 0 && letters[r] > 0: // a record that is rejected and resent has a letter for each time
+		case stored[r] > 1 || stored[r] > 0 && letters[r] > 0: // a rejected record has a dead letter for each time it was sent
 			v.Duplicated = append(v.Duplicated, fmt.Sprintf("%d rows, %d dead letters: %s", stored[r], letters[r], name))
 		case stored[r] > 0 && is.rejected, letters[r] > 0 && !is.rejected:
 			v.Strange = append(v.Strange, fmt.Sprintf("%d rows, %d dead letters: %s", stored[r], letters[r], name))
