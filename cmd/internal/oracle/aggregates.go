@@ -35,7 +35,7 @@ func newAggregates() *aggregates {
 	}
 }
 
-// at is the value of a key, created when missing.
+// at returns the value of a key, and creates a missing one.
 func at[K comparable, V any](all map[K]*V, key K) *V {
 	v := all[key]
 	if v == nil {
@@ -45,15 +45,14 @@ func at[K comparable, V any](all map[K]*V, key K) *V {
 	return v
 }
 
-// greatest keeps the greater text: some records of an entity lack it, and the others agree
-// unless it was migrated.
+// greatest keeps the greater text. Some records of an entity lack it; the others agree,
+// unless the entity was migrated.
 func greatest(s *string, o text) {
 	if string(o) > *s {
 		*s = string(o)
 	}
 }
 
-// take adds a stored record.
 func (f *aggregates) take(r *record, businessKey string) {
 	f.takePartition(r)
 	if r.RecordType != "EVENT" {
@@ -119,11 +118,11 @@ func (f *aggregates) tables() []*Table {
 	}
 }
 
-// partition aggregates the records of one partition; 0 those not identified by position.
+// partition aggregates the records of a partition; 0 has those not identified by position.
 type partition struct {
 	records           int64
 	firstTS, lastTS   number
-	newest, positions number // day of ms, and the highest position of it
+	newest, positions number // day of ms, and its highest position
 }
 
 func (f *aggregates) takePartition(r *record) {

@@ -29,19 +29,18 @@ import (
 
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
 
-// TestTheViewsAgreeWithTheOracle stores what simulated engines, a broker of Camunda 8.6.0 and
-// odd clients send, as the ingester decodes it and in whatever order it arrives, and compares
-// every row of every view with what the oracle makes of the same bytes: before ClickHouse
-// merges anything, and afterwards.
+// TestTheViewsAgreeWithTheOracle stores records of simulated engines, a Camunda 8.6.0 broker
+// and odd clients, in several orders. It compares every row of every view with the oracle's,
+// before merges and after them.
 func TestTheViewsAgreeWithTheOracle(t *testing.T) {
 	_, url := clickhousetest.FreshDatabase(t)
 	db, err := warehouse.Open(warehouse.Config{URL: url, BusinessKey: businessKey}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	fatal.If(t, err)
 	t.Cleanup(func() { db.Close() })
 	fatal.If(t, db.Migrate(t.Context()))
-	known := map[string]bool{"v_element_names": true} // compared where definitions are
+	known := map[string]bool{"v_element_names": true} // compared in v_process_definitions
 	for _, ofRows := range []string{"v_records", "v_event_log", "v_lint", "v_message_starts", "v_escalations", "v_modifications", "v_migrations", "v_errors"} {
-		known[ofRows] = true // and not of aggregates
+		known[ofRows] = true // views of rows, not of aggregates
 	}
 	for _, table := range oracle.New("").Aggregates() {
 		known[table.Name] = true
@@ -114,10 +113,10 @@ func shuffled(all [][]byte) [][]byte {
 	return all
 }
 
-// again sends a third of the records once more.
+// again sends a third of the records twice.
 func again(all [][]byte) [][]byte { return append(slices.Clone(all), all[len(all)/3:2*len(all)/3]...) }
 
-// late sends every seventh record at the very end.
+// late sends every seventh record last.
 func late(all [][]byte) (sent [][]byte) {
 	var last [][]byte
 	for i, r := range all {
@@ -146,10 +145,9 @@ func generated(e load.Envelope) (records [][]byte) {
 	return records
 }
 
-// businessKey is a variable of simulated instances, of any JSON.
+// businessKey names a variable of simulated instances, of any JSON type.
 const businessKey = "note"
 
-// lines are the records of a sample.
 func lines(t *testing.T, name string) (records [][]byte) {
 	t.Helper()
 	whole, err := os.ReadFile(name)
@@ -168,7 +166,6 @@ func lines(t *testing.T, name string) (records [][]byte) {
 	return records
 }
 
-// insert stores records as a message of a lane.
 func insert(t *testing.T, db *warehouse.DB, source string, seq uint64, records [][]byte) {
 	t.Helper()
 	m := flow.Message{Seq: seq, Source: source, Incarnation: 1, Received: time.Now(), Body: fmt.Appendf(nil, "[%s]", bytes.Join(records, []byte(",")))}
@@ -178,8 +175,8 @@ func insert(t *testing.T, db *warehouse.DB, source string, seq uint64, records [
 	fatal.If(t, db.Insert(t.Context(), b))
 }
 
-// compare compares all aggregates of a source, and if every record was inserted once also
-// rows and counters.
+// compare compares all aggregates of a source; if every record was inserted once, also rows
+// and counters.
 func compare(t *testing.T, database, source string, o *oracle.Oracle, once bool) {
 	t.Helper()
 	read := func(query string) io.Reader {
@@ -198,7 +195,7 @@ func compare(t *testing.T, database, source string, o *oracle.Oracle, once bool)
 		note(o.CompareCounters(read(o.CountersQuery(database))))
 	}
 	for _, table := range o.Aggregates() {
-		if once || table.Name != "v_sources" { // which counts records
+		if once || table.Name != "v_sources" { // v_sources counts records
 			note(table.Compare(source, read(table.Query(database, source))))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // null is NULL in TabSeparated.
 const null = `\N`
 
-// The cells below are TabSeparated texts, without escapes.
+// Cells are TabSeparated texts, without escapes.
 
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
@@ -21,7 +21,7 @@ func (n number) cell() string {
 	return whole(n.n)
 }
 
-// but is the cell of a key; the placeholder of a missing key is null.
+// but returns the cell of a key, null for the placeholder of a missing key.
 func (n number) but(placeholder int64) string {
 	if n.n == placeholder {
 		return null
@@ -29,7 +29,7 @@ func (n number) but(placeholder int64) string {
 	return n.cell()
 }
 
-// or is o if n is unknown.
+// or returns o if n is unknown.
 func (n number) or(o number) number {
 	if n.known {
 		return n
@@ -37,7 +37,7 @@ func (n number) or(o number) number {
 	return o
 }
 
-// time is the cell of a time in ms since 1970.
+// time returns the cell of a time in ms since 1970.
 func (n number) time() string {
 	if !n.known {
 		return null
@@ -45,7 +45,7 @@ func (n number) time() string {
 	return time.UnixMilli(n.n).UTC().Format("2006-01-02 15:04:05.000")
 }
 
-// between is the cell of the ms from one time to another.
+// between returns the cell of the ms from one time to another.
 func between(from, to number) string {
 	if !from.known || !to.known {
 		return null
@@ -60,7 +60,7 @@ func flag(is bool) string {
 	return "0"
 }
 
-// texts and keys are cells of arrays.
+// texts and keys return cells of arrays.
 func texts(all []string) string {
 	quoted := make([]string, len(all))
 	for i, s := range all {
@@ -82,7 +82,7 @@ func keys(set map[int64]bool) string {
 	return "[" + strings.Join(all, ",") + "]"
 }
 
-// unescape undoes what ClickHouse escapes in the cells of TabSeparated, but for null.
+// unescape undoes the escapes of a TabSeparated cell, except for null.
 func unescape(cell string) string {
 	if cell == null || !strings.Contains(cell, `\`) {
 		return cell
@@ -92,7 +92,7 @@ func unescape(cell string) string {
 
 var escapes = strings.NewReplacer(`\b`, "\b", `\f`, "\f", `\r`, "\r", `\n`, "\n", `\t`, "\t", `\0`, "\x00", `\'`, "'", `\\`, `\`)
 
-// last holds values of the last of some records, by time and then position.
+// last has values of the last record, by time and then position.
 type last struct {
 	known        bool
 	ts, position int64
@@ -116,10 +116,10 @@ func (l last) before(o last) bool {
 	return slices.Compare(l.values, o.values) < 0
 }
 
-// at is the time of that record, if it has one.
+// at returns the time of that record, if it has one.
 func (l last) at() number { return number{l.ts, l.ts > 0} }
 
-// or is one of its values, or otherwise when there was no record.
+// or returns one of its values, or otherwise if there was no record.
 func (l last) or(i int, otherwise string) string {
 	if !l.known {
 		return otherwise

@@ -1,13 +1,12 @@
 // Package oracle computes the expected contents of the tables from the clients' ledgers
-// alone. It shares no code with the ingester, the views, or sluice verify, and imports
-// only the standard library, so that it cannot share their mistakes. It implements the
-// documented meaning of each column (docs/identity.md, docs/analytics.md).
+// alone, by the documented meaning of each column (docs/identity.md, docs/analytics.md).
+// It shares no code with the ingester, the views, or sluice verify, and imports only the
+// standard library, so it cannot share their errors.
 //
 //	lines of clients → Add → rows, counters, aggregates → Compare ← rows of the tables
 //
-// Compare the rows first: a record sent but never acknowledged may be stored or not, and
-// only its row shows which. Counters and aggregates follow from the records that were
-// acknowledged or have a row.
+// Compare the rows first: only its row shows whether an unacknowledged record is stored.
+// Counters and aggregates follow from the records that were acknowledged or have a row.
 //
-// Lanes, messages, and clocks play no part. Forgotten and expired records are inputs.
+// Lanes, messages, and clocks are not modelled. Forgotten and expired records are inputs.
 package oracle

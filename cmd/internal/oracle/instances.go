@@ -12,12 +12,12 @@ type instance struct {
 	tenant, process     string
 	version, definition number
 	processes           map[string]bool
-	began               []string // 2 of ELEMENT_ACTIVATING, 1 of ELEMENT_ACTIVATED; then process, version and definition
+	began               []string // 2 for ELEMENT_ACTIVATING, 1 for ELEMENT_ACTIVATED; then process, version and definition
 	migrated            last
 	parent, caller      number
 	business            string // businessId
 	businessVariable    last
-	ofElements          bool // not of jobs and incidents alone
+	ofElements          bool // has records other than of jobs and incidents
 	completed, ended    bool // ended: terminated
 
 	startedAt, completedAt, terminatedAt, firstSeen, lastSeen number
@@ -64,7 +64,7 @@ func (i *instance) take(r *record) {
 	}
 }
 
-// takeBusinessKey adds a value of the variable that names the instance.
+// takeBusinessKey adds a value of the business key's variable.
 func (i *instance) takeBusinessKey(r *record) {
 	greatest(&i.tenant, r.Value.TenantID)
 	greatest(&i.process, r.Value.BpmnProcessID)
@@ -125,7 +125,7 @@ func (i *instance) state() string {
 	return "ACTIVE"
 }
 
-// first is the process, version and definition that it began with.
+// first returns the process, version and definition with which the instance began.
 func (i *instance) first() []string {
 	switch {
 	case i.began != nil:
@@ -136,7 +136,7 @@ func (i *instance) first() []string {
 	return []string{i.process, i.version.cell(), i.definition.cell()}
 }
 
-// callerKey is the key of the instance that called it, empty when none did.
+// callerKey returns the key of the calling instance, or "".
 func (i *instance) callerKey() string {
 	if i.parent.n <= 0 {
 		return ""
@@ -144,7 +144,7 @@ func (i *instance) callerKey() string {
 	return whole(i.parent.n)
 }
 
-// callers are the instances above one, the nearest first.
+// callers returns the calling instances, the nearest first.
 func (f *aggregates) callers(key string) (all []string) {
 	for i := f.instances[key]; i != nil && i.callerKey() != ""; i = f.instances[key] {
 		key = i.callerKey()
@@ -168,7 +168,7 @@ func (f *aggregates) openIncidents() map[string]*[2]int64 {
 	return open
 }
 
-// callTables are v_incidents_below and v_called_instances.
+// callTables returns v_incidents_below and v_called_instances.
 func (f *aggregates) callTables() (below, called *Table) {
 	below = newTable("v_incidents_below", 1, "process_instance_key", "own", "below")
 	for key, n := range f.openIncidents() {
@@ -208,7 +208,7 @@ type element struct {
 	tenant, process, id, kind string
 	version, scope            number
 	migrated                  last
-	stage                     int // 0 migrated alone, 1 entered, 2 activated, 3 completed, 4 terminated
+	stage                     int // 0 migrated only, 1 entered, 2 activated, 3 completed, 4 terminated
 
 	enteredAt, activatedAt, completedAt, terminatedAt number
 }

@@ -10,7 +10,7 @@ type job struct {
 
 	createdAt, activatedAt, endedAt number
 
-	outcome           int    // 0 none yet, 1 canceled, 2 completed, 3 ended by an error that was caught
+	outcome           int    // 0 none, 1 canceled, 2 completed, 3 ended by a caught error
 	worker            string // of the outcome
 	now               last   // intent, worker, ms to the deadline: of the last event that changes the state
 	retried           last   // retries
@@ -20,7 +20,7 @@ type job struct {
 	thrown            int64
 }
 
-// take adds an event of the job: its own, or an item of a batch.
+// take adds an event of the job itself, or an item of a batch.
 func (j *job) take(r *record, key, retries, deadline number) {
 	v := &r.Value
 	greatest(&j.tenant, v.TenantID)
@@ -108,7 +108,7 @@ func (j *job) state() string {
 	}
 }
 
-// lastSeen is the time of the last event.
+// lastSeen returns the time of the last event.
 func (j *job) lastSeen() number {
 	if j.outcome > 0 {
 		return j.endedAt
@@ -125,7 +125,7 @@ func (j *job) lastSeen() number {
 	return step.at()
 }
 
-// deadline is the end of a worker's activation.
+// deadline returns the end of a worker's activation.
 func (j *job) deadline() number {
 	var left number
 	if j.state() != "ACTIVATED" || left.UnmarshalJSON([]byte(j.now.or(2, "0"))) != nil || left.n <= 0 {

@@ -12,30 +12,28 @@ import (
 	"time"
 )
 
-// Line is a line of a client's ledger about one record. A record sent in several requests
-// may have several lines; one without identity has a line for each request, not for its
-// repetitions.
+// Line is a ledger line about one record. A record sent in several requests may have several
+// lines. One without identity has a line for each request, but not for its retries.
 type Line struct {
 	Source string          `json:"source"`
 	Acked  bool            `json:"acked"` // the api answered OK; otherwise the record may be stored or not
 	Record json.RawMessage `json:"record"`
 }
 
-// Counters is the table of counters, whose rows are sums.
+// Counters is the table of counters.
 const Counters = "counts_1m"
 
 // Oracle computes the tables of one source.
 type Oracle struct {
-	// Forgotten are process instances that were forgotten after they had ended. Set it
-	// before Read.
+	// Forgotten are process instances that were forgotten after their end. Set it before Read.
 	Forgotten map[string]bool
 
-	// BusinessKey is the variable that the ingester's --business-key names. Set it before Read.
+	// BusinessKey is the variable of the ingester's --business-key. Set it before Read.
 	BusinessKey string
 
 	source     string
 	expired    map[string]int64   // rows that may have expired
-	gone       map[string]int64   // counters of these
+	gone       map[string]int64   // counters of expired rows
 	rows       map[string]*times  // by rowColumns
 	contents   map[[32]byte]times // of records identified by content
 	unsure     []unsure
@@ -48,7 +46,6 @@ type Oracle struct {
 // times are the minimum, maximum, and actual number of a row.
 type times struct{ must, may, got int64 }
 
-// unsure is a record that was sent but not acknowledged.
 type unsure struct {
 	row string
 	raw []byte
@@ -58,15 +55,15 @@ func New(source string) *Oracle {
 	return &Oracle{source: source, expired: map[string]int64{}, gone: map[string]int64{}, rows: map[string]*times{}, contents: map[[32]byte]times{}, counts: map[string]int64{}, aggregates: newAggregates()}
 }
 
-// ReadExpired adds expired rows by ClickHouse's clock, as Records().Query reads them,
-// before Read. They and their counters may be merged away, or stored again, if the record
-// was resent afterwards. Aggregates never expire.
+// ReadExpired adds rows that expired by ClickHouse's clock, in the format of Records().Query.
+// Call it before Read. Rows and their counters may be merged away, or stored again after a
+// resend. Aggregates never expire.
 func (o *Oracle) ReadExpired(rows io.Reader) error {
 	return o.eachRow(rows, func(row string) { o.expired[row]++ })
 }
 
-// Read adds the lines of this source. An incomplete last line, as a killed client leaves
-// it, does not count.
+// Read adds the lines of this source. It ignores an incomplete last line, left by a killed
+// client.
 func (o *Oracle) Read(lines io.Reader) error {
 	in := bufio.NewReaderSize(lines, 1<<20)
 	for {
@@ -101,7 +98,7 @@ func (o *Oracle) Add(line Line) error {
 		of = new(times)
 		o.rows[row] = of
 	}
-	had := *of // counts of this record alone, not of all equal rows
+	had := *of // counts of this record, not of all equal rows
 	var content [32]byte
 	switch r.known {
 	case byContent:
@@ -135,16 +132,16 @@ func (o *Oracle) Add(line Line) error {
 // rowColumns are the compared columns of flow.records.
 var rowColumns = []string{"id", "partition_id", "position", "ts", "key", "record_type", "value_type", "intent", "bpmn_process_id", "process_instance_key"}
 
-// madeUp matches generated ids, of rows whose records have none.
+// madeUp matches generated ids of records without one.
 var madeUp = regexp.MustCompile(`^h-[0-9a-f]{32}$`)
 
-// row is the record's expected row in these columns.
+// row returns the expected row of the record.
 func (r *record) row() string {
 	return strings.Join([]string{string(r.ID), whole(r.PartitionID.n), whole(r.Position.n), number{r.ts, true}.time(), whole(r.Key.n),
 		string(r.RecordType), string(r.ValueType), string(r.Intent), string(r.Value.BpmnProcessID), string(r.Value.ProcessInstanceKey)}, "\t")
 }
 
-// contentOf is a hash of the record, independent of the order of its members.
+// contentOf hashes the record, independent of the order of its members.
 func contentOf(row string, raw []byte) ([32]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -156,13 +153,13 @@ func contentOf(row string, raw []byte) ([32]byte, error) {
 	return sha256.Sum256(append([]byte(row), sorted...)), err
 }
 
-// Acked is the number of acknowledged records.
+// Acked returns the number of acknowledged records.
 func (o *Oracle) Acked() int64 { return o.acked }
 
-// Records is the table of rows, to be compared first, by CompareRecords.
+// Records returns the table of rows, which CompareRecords compares first.
 func (o *Oracle) Records() *Table { return newTable("records", len(rowColumns), rowColumns...) }
 
-// CompareRecords compares flow.records, without FINAL, as Records().Query reads it. It
+// CompareRecords compares flow.records, without FINAL, as read by Records().Query. It
 // determines which unacknowledged records are stored.
 func (o *Oracle) CompareRecords(rows io.Reader) (Report, error) {
 	t := o.Records()
@@ -196,7 +193,7 @@ func (o *Oracle) CompareRecords(rows io.Reader) (Report, error) {
 	return r, o.settle()
 }
 
-// eachRow reads rows without generated ids.
+// eachRow reads rows, and drops generated ids.
 func (o *Oracle) eachRow(rows io.Reader, do func(row string)) error {
 	return o.Records().each(rows, func(row string, _ []string) {
 		if id, rest, _ := strings.Cut(row, "\t"); madeUp.MatchString(id) {
@@ -228,7 +225,6 @@ func (o *Oracle) settle() error {
 	return nil
 }
 
-// store adds a stored record to counters and aggregates.
 func (o *Oracle) store(r *record) {
 	minute := time.UnixMilli(r.ts).UTC().Truncate(time.Minute).Format(time.DateTime)
 	counter := strings.Join([]string{minute, string(r.ValueType), string(r.RecordType), string(r.Intent), string(r.Value.BpmnProcessID),
@@ -240,8 +236,8 @@ func (o *Oracle) store(r *record) {
 	o.aggregates.take(r, o.BusinessKey)
 }
 
-// CompareCounters compares the counters. Strangers and Missing of the report are the
-// amounts by which they are too high and too low.
+// CompareCounters compares the counters. Strangers and Missing of the report are the sums by
+// which they are too high and too low.
 func (o *Oracle) CompareCounters(rows io.Reader) (Report, error) {
 	t := o.counters()
 	r := Report{Table: t.Name}
@@ -265,7 +261,7 @@ func (o *Oracle) CompareCounters(rows io.Reader) (Report, error) {
 	return r, err
 }
 
-// count compares one sum.
+// count compares one counter.
 func (o *Oracle) count(r *Report, t *Table, key string, got int64) {
 	want := o.counts[key]
 	switch {
@@ -279,7 +275,7 @@ func (o *Oracle) count(r *Report, t *Table, key string, got int64) {
 	r.name(Difference{o.source, t.Name, t.named(key), "records", whole(want), whole(got)})
 }
 
-// CountersQuery is the query for CompareCounters.
+// CountersQuery returns the query for CompareCounters.
 func (o *Oracle) CountersQuery(database string) string { return o.counters().Query(database, o.source) }
 
 func (o *Oracle) counters() *Table {
@@ -288,8 +284,8 @@ func (o *Oracle) counters() *Table {
 	return t
 }
 
-// Aggregates are the views of all aggregate tables. v_sources is left out after forgetting
-// or expiry, because it counts all records of a source.
+// Aggregates returns the views of all aggregate tables. It omits v_sources after forgetting or
+// expiry, because v_sources counts all records of a source.
 func (o *Oracle) Aggregates() []*Table {
 	all := o.aggregates.tables()
 	if len(o.Forgotten)+len(o.expired) == 0 {

@@ -12,13 +12,13 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// event is a record of partition 1.
+// event returns a record of partition 1.
 func event(position int, valueType, intent, value string) string {
 	return fmt.Sprintf(`{"partitionId":1,"position":%d,"key":9,"timestamp":%d,"recordType":"EVENT","valueType":%q,"intent":%q,"value":{"bpmnProcessId":"p","processInstanceKey":7,%s}}`,
 		position, 1763700000000+position, valueType, intent, value)
 }
 
-// row is what flow.records has of it.
+// row returns the row of an event in flow.records.
 func row(position int, valueType, intent string) string {
 	return fmt.Sprintf("1-%d\t1\t%[1]d\t2025-11-21 04:40:00.%03[1]d\t9\tEVENT\t%s\t%s\tp\t7\n", position, valueType, intent)
 }
@@ -40,7 +40,7 @@ func line(acked bool, record string) oracle.Line {
 	return oracle.Line{Source: "a", Acked: acked, Record: []byte(record)}
 }
 
-// said is what a report says, in short and in full.
+// said returns the counts and the differences of a report.
 func said(r oracle.Report) (all []string) {
 	if !r.OK() {
 		all = append(all, fmt.Sprintf("missing %d doubled %d strangers %d wrong %d", r.Missing, r.Doubled, r.Strangers, r.Wrong))
@@ -101,8 +101,8 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// TestCountersAndAggregates follow from the records that are stored: those acknowledged,
-// and of the others those whose row is there.
+// TestCountersAndAggregates: they follow from the acknowledged records and the other
+// records that have a row.
 func TestCountersAndAggregates(t *testing.T) {
 	stored := func() *oracle.Oracle {
 		o := read(t, line(true, event(1, "JOB", "CREATED", `"retries":3,"worker":""`)), line(false, event(2, "JOB", "FAILED", `"retries":"2","worker":"w\t1"`)),

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// record is a posted workflow record, its members read as the API documents.
+// record is a posted workflow record, decoded as the API documents.
 type record struct {
 	ID          text   `json:"id"`
 	PartitionID number `json:"partitionId"`
@@ -25,13 +25,13 @@ type record struct {
 
 	source   string
 	known    identity
-	ts       int64  // ms since 1970, 0 when it has none between 2000 and 2099
+	ts       int64  // ms since 1970; 0 if not between 2000 and 2099
 	version  number // of the process: processDefinitionVersion, or version
 	element  string // elementId, or targetElementId
 	position int64  // its own, or that in its id
 }
 
-// value holds the members of a record's value that tables have columns for.
+// value has the members of a record's value that are columns of tables.
 type value struct {
 	TenantID                 text            `json:"tenantId"`
 	BpmnProcessID            text            `json:"bpmnProcessId"`
@@ -60,7 +60,7 @@ type value struct {
 	MessageName              text            `json:"messageName"`
 	CorrelationKey           text            `json:"correlationKey"`
 	Interrupting             json.RawMessage `json:"interrupting"`
-	DueDate                  json.RawMessage `json:"dueDate"` // of a timer ms, of a user task a text
+	DueDate                  json.RawMessage `json:"dueDate"` // a timer's in ms, a user task's a text
 	SignalName               text            `json:"signalName"`
 	CatchEventID             text            `json:"catchEventId"`
 	CatchEventInstanceKey    number          `json:"catchEventInstanceKey"`
@@ -80,7 +80,7 @@ type value struct {
 	Jobs                     json.RawMessage `json:"jobs"`
 }
 
-// identity is how a record is identified (docs/identity.md).
+// identity is the kind of a record's identity (docs/identity.md).
 type identity int
 
 const (
@@ -89,7 +89,7 @@ const (
 	byRequest                  // neither: its request and index
 )
 
-// Timestamps outside of these bounds count as missing.
+// Timestamps outside these bounds count as missing.
 var (
 	earliest = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	end      = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
@@ -120,8 +120,8 @@ func parse(source string, raw []byte) (*record, error) {
 	return r, nil
 }
 
-// fromID derives missing partition and position from an id such as 1-7554, or a missing id
-// from them.
+// fromID derives a missing partition and position from an id such as 1-7554, or a missing
+// id from them.
 func (r *record) fromID() {
 	first, second, _ := strings.Cut(string(r.ID), "-")
 	partition, err := strconv.ParseInt(first, 10, 64)
@@ -157,10 +157,10 @@ func (r *record) ofStart() bool {
 	return r.is("TIMER") && r.Value.ElementInstanceKey == number{-1, true}
 }
 
-// at is the time of the record, if it has one.
+// at returns the time of the record, if it has one.
 func (r *record) at() number { return number{r.ts, r.ts > 0} }
 
-// text is a string member. A number is kept as written; null and anything else is empty.
+// text is a string member. A number is kept as written; other values are empty.
 type text string
 
 func (t *text) UnmarshalJSON(b []byte) error {
@@ -179,8 +179,7 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// number is an integer member, also as a string; unknown if missing, null, or anything
-// else.
+// number is an integer member, or one in a string. Other values are unknown.
 type number struct {
 	n     int64
 	known bool
@@ -202,7 +201,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// least and most keep the lesser and the greater number; an unknown one never counts.
+// least and most keep the lesser and the greater number, and ignore unknown ones.
 func (n *number) least(o number) {
 	if o.known && (!n.known || o.n < n.n) {
 		*n = o
@@ -226,7 +225,7 @@ func (m *moment) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// date parses ISO 8601; without an offset it is UTC.
+// date parses ISO 8601, as UTC without an offset.
 func date(s string) number {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"} {
 		if t, err := time.Parse(layout, s); err == nil {

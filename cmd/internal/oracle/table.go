@@ -12,9 +12,9 @@ import (
 // Table is the expected content of one table or view, for one source.
 type Table struct {
 	Name    string   // in the database
-	Columns []string // those of the key first
+	Columns []string // key columns first
 	keys    int      // number of key columns
-	from    string   // SELECT expressions, if not Columns
+	from    string   // SELECT expressions; default Columns
 	rows    map[string][]string
 }
 
@@ -22,7 +22,7 @@ func newTable(name string, keys int, columns ...string) *Table {
 	return &Table{Name: name, Columns: columns, keys: keys, rows: map[string][]string{}}
 }
 
-// put adds a row. A duplicate key is a bug of the oracle.
+// put adds a row. It panics on a duplicate key, which is a bug of the oracle.
 func (t *Table) put(cells ...string) {
 	if len(cells) != len(t.Columns) {
 		panic(fmt.Sprintf("oracle: %d cells for the %d columns of %s", len(cells), len(t.Columns), t.Name))
@@ -34,7 +34,7 @@ func (t *Table) put(cells ...string) {
 	t.rows[key] = cells[t.keys:]
 }
 
-// Query is the query for Compare, in TabSeparated. Arrays of sets are sorted.
+// Query returns the query for Compare, in TabSeparated. Arrays of sets are sorted.
 func (t *Table) Query(database, source string) string {
 	columns := make([]string, len(t.Columns))
 	for i, name := range t.Columns {
@@ -55,7 +55,6 @@ func (t *Table) Query(database, source string) string {
 	return text + " FORMAT TabSeparated"
 }
 
-// Difference is a row or a cell that differs from the expected one.
 type Difference struct {
 	Source, Table string
 	Key           string // names and cells of the key
@@ -82,7 +81,7 @@ type Report struct {
 	Doubled     int64        // rows beyond the first of their key
 	Strangers   int64        // rows of no record
 	Wrong       int64        // rows with a wrong column
-	Differences []Difference // the first ones by key, each with its first wrong column
+	Differences []Difference // the first by key, each with its first wrong column
 }
 
 // OK reports whether the table has exactly the expected rows.
@@ -97,7 +96,7 @@ func (r *Report) name(d Difference) {
 	}
 }
 
-// named is a key with the names of its columns.
+// named returns a key with the names of its columns.
 func (t *Table) named(key string) string {
 	var all []string
 	for i, cell := range strings.Split(key, "\t") {
@@ -142,7 +141,7 @@ func (t *Table) Compare(source string, rows io.Reader) (Report, error) {
 	return r, err
 }
 
-// each reads rows as keys and other cells.
+// each reads rows, split into key and other cells.
 func (t *Table) each(rows io.Reader, do func(key string, cells []string)) error {
 	in := bufio.NewReaderSize(rows, 1<<20)
 	for {

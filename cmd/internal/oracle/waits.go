@@ -62,7 +62,6 @@ func (w *waiting) take(r *record) {
 	w.stage = max(w.stage, 1)
 }
 
-// subscription is the state of a subscription.
 func (w *waiting) subscription() string {
 	switch {
 	case w.stage == 1 || w.stage == 2 && w.stays:
@@ -73,7 +72,7 @@ func (w *waiting) subscription() string {
 	return "DELETED"
 }
 
-// dueAt is the cell of a time; the placeholder 0 or less is null.
+// dueAt returns the cell of a time; the placeholders 0 and less are null.
 func dueAt(n number) string {
 	n.known = n.known && n.n > 0
 	return n.time()
@@ -103,7 +102,7 @@ func (f *aggregates) waitTables() (timers, subscriptions, messages *Table) {
 	return timers, subscriptions, messages
 }
 
-// signal is a broadcast, or a subscription to one: v_signals.
+// signal is a broadcast or a subscription: v_signals.
 type signal struct {
 	tenant, name, process, elementID string
 	definition, elementInstance      number
@@ -212,7 +211,7 @@ func (d *definition) take(r *record) {
 	}
 }
 
-// tag is one of a diagram that has a name.
+// tag matches an element of a diagram that has a name.
 var (
 	tag      = regexp.MustCompile(`<[\w:]+\s(?:[^>]*\s)?name="([^"]+)"[^>]*>`)
 	idOfATag = regexp.MustCompile(`\sid="([^"]*)"`)

@@ -134,11 +134,11 @@ func (f *aggregates) taskTable() *Table {
 		}
 		var groups []string
 		if json.Unmarshal([]byte(u.offered.or(1, "")), &groups) != nil {
-			groups = nil // no list
+			groups = nil // not a list
 		}
 		var due string
 		if json.Unmarshal([]byte(u.offered.or(0, "")), &due) != nil {
-			due = "" // no text
+			due = "" // not a text
 		}
 		t.put(of.instance, whole(of.key), u.tenant, u.migrated.or(0, u.process), u.migrated.or(1, u.version.cell()), u.migrated.or(2, u.elementID),
 			u.elementInstance.cell(), u.assigned.or(0, ""), texts(groups), date(due).time(), state,
