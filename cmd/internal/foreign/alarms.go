@@ -26,21 +26,21 @@ import (
 )
 
 // alarms is the fault run: a low load on sluice up, a fault every two minutes, and the
-// unmodified rules of deploy/prometheus, evaluated by Prometheus and delivered by
-// Alertmanager. Each fault must raise its alert, and no other alert may fire. The recorded
-// series become unit tests of the rules that fired.
+// unmodified rules of deploy/prometheus in Prometheus with Alertmanager. Each fault must
+// raise its alert, and no other alert may fire. The recorded series become unit tests of
+// the rules that fired.
 //
-// At a pace of 4 an hour takes a quarter of an hour: every duration of rules and faults is
-// divided by 4, and recorded series are stretched accordingly.
+// The pace divides all durations of rules and faults, and stretches recorded series: at a
+// pace of 4 an hour takes 15 minutes.
 type alarms struct {
 	watched
 	pace         float64
 	alertmanager string // file of the program
 
 	begun     time.Time
-	position  int // of records, owned by trickle and the faults, which the mutex orders
+	position  int // of the last record; guarded by mu
 	mu        sync.Mutex
-	delivered map[string][]time.Time // by Alertmanager's webhook, by alert
+	delivered map[string][]time.Time // notification times of Alertmanager's webhook, by alert
 	fired     []firing
 }
 
@@ -54,14 +54,14 @@ type firing struct {
 type fault struct {
 	name string
 	must []string // alerts that it must raise
-	may  []string // alerts that follow from a long fault: late records and answers
+	may  []string // alerts that may follow: late records and answers
 	do   func(a *alarms, ctx context.Context) error
 }
 
 // late are the alerts for late or missing records or answers.
 var late = []string{"FreshnessBurnsFast", "AckBurnsFast", "LagOld", "ApiErrors", "NotReady", "SluiceDown", "LaneWithoutOwner", "EngineDied"}
 
-// faults are carried out in turn, repeatedly; the last one first, and only once.
+// faults are injected in turn, repeatedly; the last one first, and only once.
 var faults = []fault{
 	{"kill the engine", []string{"EngineDied"}, late, func(a *alarms, _ context.Context) error { return a.d.SignalEngine(syscall.SIGKILL) }},
 	{"freeze the engine for 90 s", []string{"NotReady"}, late, func(a *alarms, ctx context.Context) error {
@@ -81,7 +81,7 @@ var faults = []fault{
 			select {
 			case <-held:
 				return a.resize(diskSize)
-			case <-time.After(200 * time.Millisecond): // deletions meanwhile must not free space
+			case <-time.After(200 * time.Millisecond): // retried because deletions must not free space meanwhile
 			}
 		}
 	}},
@@ -111,7 +111,7 @@ var faults = []fault{
 // diskSize is the size of the run's disk, in memory.
 const diskSize = "24g"
 
-// quiet is a source that posts every minute for an hour, and then stops.
+// quiet is a source that posts every minute for an hour.
 const quiet = "quiet"
 
 func (a *alarms) data() string { return filepath.Join(a.d.Dir, "data") }
@@ -133,7 +133,7 @@ func (a *alarms) resize(size string) error {
 	return syscall.Mount("", a.data(), "", syscall.MS_REMOUNT, "size="+size)
 }
 
-// junk is a bulk of n distinct documents that are not records.
+// junk returns a bulk of n distinct documents that are not records.
 func (a *alarms) junk(n int) string {
 	var bulk strings.Builder
 	for i := range n {
@@ -142,13 +142,12 @@ func (a *alarms) junk(n int) string {
 	return bulk.String()
 }
 
-// hold keeps a fault for 90 s, plus the time until sluice up detects it at any pace.
+// hold keeps a fault for 90 s, plus the time in which sluice up detects it at any pace.
 func (a *alarms) hold(ctx context.Context) {
 	a.sleep(ctx, 90*time.Second)
 	time.Sleep(8 * time.Second)
 }
 
-// sleep waits for d at the pace of the run.
 func (a *alarms) sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -158,7 +157,7 @@ func (a *alarms) sleep(ctx context.Context, d time.Duration) {
 
 func (a *alarms) paced(d time.Duration) time.Duration { return time.Duration(float64(d) / a.pace) }
 
-// record is one of the trickle's engine.
+// record returns the next record of the trickle's engine.
 func (a *alarms) record(valueType, intent, value string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,8 +185,8 @@ func (a *alarms) post(ctx context.Context, to, token, body string) (int, error) 
 	return res.StatusCode, res.Body.Close()
 }
 
-// trickle posts five records a second, and one a minute for the quiet source until it
-// stops. A rejected record is posted again, as by an exporter.
+// trickle posts five records a second, and one a minute for the quiet source until silent.
+// It retries rejected records, as an exporter does.
 func (a *alarms) trickle(ctx context.Context, token string, silent time.Time) error {
 	next := time.Now()
 	for n := 0; ctx.Err() == nil; n++ {
@@ -207,7 +206,7 @@ func (a *alarms) trickle(ctx context.Context, token string, silent time.Time) er
 	return nil
 }
 
-// webhook receives the notifications of Alertmanager.
+// webhook receives Alertmanager's notifications.
 func (a *alarms) webhook(_ http.ResponseWriter, r *http.Request) {
 	var message struct {
 		Alerts []struct {
@@ -232,7 +231,6 @@ var (
 	timed    = regexp.MustCompile(`\[[^\]]+\]|offset \w+|(?m)^ +(for|group_\w+|repeat_interval): \w+$`)
 )
 
-// atPace divides every duration of the rules by the pace.
 func (a *alarms) atPace(rules []byte) []byte {
 	return timed.ReplaceAllFunc(rules, func(part []byte) []byte {
 		return duration.ReplaceAllFunc(part, func(text []byte) []byte {
@@ -242,7 +240,7 @@ func (a *alarms) atPace(rules []byte) []byte {
 	})
 }
 
-// start starts sluice up on a disk of its own, Prometheus, and Alertmanager.
+// start starts sluice up on its own disk, Prometheus, and Alertmanager.
 func (a *alarms) start(ctx context.Context, dir string) (stop func() error, err error) {
 	if a.d, err = deployment.New(deployment.Config{Bin: filepath.Dir(a.sluice), Dir: dir, Up: true, Exporters: true}); err != nil {
 		return nil, err
@@ -276,7 +274,7 @@ func (a *alarms) start(ctx context.Context, dir string) (stop func() error, err 
 			return stop, err
 		}
 	}
-	// Debian's Alertmanager reads a template below /usr/share: use that of its package.
+	// Debian's Alertmanager reads a template below /usr/share: mount its package's.
 	share := filepath.Join(filepath.Dir(filepath.Dir(a.alertmanager)), "share")
 	for _, p := range []*programtest.Process{
 		programtest.New(dir, "alertmanager", "unshare", "--mount", "sh", "-c", `mount --bind "$0" /usr/share && exec "$@"`, share, a.alertmanager, "--config.file", filepath.Join(dir, "alertmanager.yml"), "--storage.path", filepath.Join(dir, "alerts"),
@@ -293,7 +291,7 @@ func (a *alarms) start(ctx context.Context, dir string) (stop func() error, err 
 	return stop, nil
 }
 
-// run is the fault run of an hour and a quarter, at the pace.
+// run is the fault run: an hour and a quarter, divided by the pace.
 func (a *alarms) run(ctx context.Context, dir string) (err error) {
 	a.delivered = map[string][]time.Time{}
 	stop, err := a.start(ctx, dir)
@@ -347,7 +345,7 @@ func (a *alarms) wait(ctx context.Context, at time.Time) {
 	}
 }
 
-// follow notes when each alert starts and stops firing.
+// follow records when each alert starts and stops firing.
 func (a *alarms) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if now, err := a.firing(ctx); err == nil {
@@ -369,14 +367,13 @@ func (a *alarms) follow(ctx context.Context) error {
 	return nil
 }
 
-// carried is a fault that was carried out.
 type carried struct {
 	fault
 	at time.Time
 }
 
 // judge prints the alerts of each fault, missing alerts, and alerts without a fault. An
-// alert belongs to the last fault that may raise it. It needs the lock.
+// alert belongs to the last fault that may raise it. The caller holds mu.
 func (a *alarms) judge(done []carried) error {
 	var wrong []error
 	raised := make([][]firing, len(done))
@@ -422,7 +419,7 @@ func (a *alarms) judge(done []carried) error {
 	return errors.Join(wrong...)
 }
 
-// stretched is a time of the run at a pace of 1.
+// stretched converts a duration of the run to a pace of 1.
 func (a *alarms) stretched(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * a.pace).Round(time.Second)
 }

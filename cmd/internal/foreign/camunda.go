@@ -24,18 +24,17 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// broker is a real Camunda broker from its distribution. Both of its exporters post to
-// Sluice, each as a source of its own, configured by the lines of docs/camunda.md. A third
-// exporter (clients/Journal.java) writes the broker's log to a file. The check runs a
-// process (clients/Camunda.java), and compares every stored record with the log, and the
-// tables with the executed steps. Then it kills the broker, which resumes from its last
-// acknowledgement, and compares again.
+// broker is a real Camunda broker. Its two exporters post to Sluice, each as its own
+// source, configured as in docs/camunda.md. A third exporter (clients/Journal.java) writes
+// the broker's log to a file. The check runs a process (clients/Camunda.java), and
+// compares stored records with the log, and tables with the executed steps. Then it kills
+// the broker, which resumes from its last acknowledgement, and compares again.
 type broker struct {
 	version string
 	home    string // of the distribution
 	checks  string // folder of Camunda.java
 	jdk     string
-	dir     string // of data and logs of this broker
+	dir     string // data and logs of this broker
 	env     map[string]string
 
 	gateway string // address
@@ -44,20 +43,19 @@ type broker struct {
 	done    ran
 }
 
-// exporting is one of the broker's exporters.
 type exporting struct {
 	class, source, token string
 }
 
-// ran counts the executed steps, in all rounds.
+// ran counts the executed steps of all rounds.
 type ran struct {
 	Instances, Completed, Canceled, Active, Incidents, Resolved, Failures int
 }
 
-// instances are started in each round.
+// instances is the number of instances per round.
 const instances = 10
 
-// check runs the broker and compares. It continues after errors as far as it can.
+// check runs the broker and compares. After an error it continues with independent checks.
 func (b broker) check(ctx context.Context, dir string, env map[string]string) (r result) {
 	b.env, b.dir = env, filepath.Join(dir, "camunda-"+b.version)
 	say := func(name string, err error) bool {
@@ -113,7 +111,7 @@ func (b broker) check(ctx context.Context, dir string, env map[string]string) (r
 	return r
 }
 
-// prepare finds Java, builds the exporter of the log, and creates tokens of two sources.
+// prepare finds Java, builds the log's exporter, and creates tokens of two sources.
 func (b *broker) prepare(ctx context.Context) (err error) {
 	if b.jdk, err = findJDK(ctx, 21); err != nil {
 		return err
@@ -149,7 +147,6 @@ func (b *broker) prepare(ctx context.Context) (err error) {
 
 func (b *broker) classPath() string { return filepath.Join(b.home, "lib", "*") }
 
-// findJDK finds a JDK of at least this version.
 func findJDK(ctx context.Context, least int) (string, error) {
 	homes, err := filepath.Glob("/usr/lib/jvm/*")
 	if err != nil {
@@ -159,7 +156,7 @@ func findJDK(ctx context.Context, least int) (string, error) {
 	for _, home := range append([]string{os.Getenv("JAVA_HOME")}, homes...) {
 		said, err := exec.CommandContext(ctx, filepath.Join(home, "bin/java"), "-version").CombinedOutput()
 		if home == "" || err != nil {
-			continue // not one
+			continue // no JDK
 		}
 		if m := version.FindSubmatch(said); m != nil {
 			if n, err := strconv.Atoi(string(m[1])); err == nil && n >= least {
@@ -170,8 +167,8 @@ func findJDK(ctx context.Context, least int) (string, error) {
 	return "", fmt.Errorf("no Java %d or later: set JAVA_HOME, or install a JDK", least)
 }
 
-// port is free for both TCP and UDP, which brokers use; programtest.Address reserves its
-// ports by UDP.
+// port returns a port that is free for TCP and UDP; brokers use both. Its range is not
+// that of programtest.Address.
 func port() int {
 	for {
 		n := 30_000 + rand.IntN(2_700)
@@ -201,7 +198,7 @@ func (b *broker) start(round string) (*programtest.Process, error) {
 			"url": b.witness.URL, "authentication": map[string]any{"username": e.source, "password": e.token},
 		}}
 	}
-	settings, err := json.Marshal(map[string]any{ // YAML too
+	settings, err := json.Marshal(map[string]any{ // JSON is YAML
 		"server":     map[string]any{"port": port(), "address": "127.0.0.1"},
 		"management": map[string]any{"server": map[string]any{"port": port()}},
 		"zeebe": map[string]any{"broker": map[string]any{
@@ -224,7 +221,7 @@ func (b *broker) start(round string) (*programtest.Process, error) {
 	return p, p.Start()
 }
 
-// play runs the process, and adds its steps to ran.
+// play runs the process, and adds its steps to done.
 func (b *broker) play(ctx context.Context, round string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(b.jdk, "bin/java"), "-Xmx256m", "-cp", filepath.Join(b.dir, "classes")+":"+b.classPath(), "Camunda",
 		b.gateway, filepath.Join(b.dir, "journal"), filepath.Join(b.checks, "order.bpmn"), fmt.Sprint(instances), round)
@@ -300,12 +297,11 @@ func (b *broker) log() (map[logged]bool, error) {
 // omits are the record kinds that an exporter does not send by default.
 var omits = []string{"JOB_BATCH", "MESSAGE_BATCH", "PROCESS_INSTANCE_BATCH", "PROCESS_EVENT", "CHECKPOINT"}
 
-// exported reports whether an exporter sends the record by default.
 func exported(l logged) bool {
 	return l.RecordType == "EVENT" && !slices.Contains(omits, l.ValueType)
 }
 
-// records compares the rows of a source with the log: one row for each record.
+// records compares a source's rows with the log: one row for each exported record.
 func (b *broker) records(ctx context.Context, e exporting) error {
 	log, err := b.log()
 	if err != nil {
@@ -334,7 +330,7 @@ func (b *broker) records(ctx context.Context, e exporting) error {
 	return nil
 }
 
-// omitted are the record kinds that are in the log and were not sent.
+// omitted returns the number of exported records, and the kinds of the other events.
 func (b *broker) omitted() (sent int, kinds []string, err error) {
 	log, err := b.log()
 	found := map[string]bool{}

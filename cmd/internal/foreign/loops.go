@@ -27,7 +27,7 @@ import (
 // unreliable api; every record must be stored once.
 type loops struct{ page, python string }
 
-// loopRecords is the number of records of each program: some tens of batches.
+// loopRecords is the number of records per program: some tens of batches.
 const loopRecords = 10_000
 
 var loopPrograms = regexp.MustCompile("(?s)```(go|java|python|js)\n(.*?)```")
@@ -71,7 +71,7 @@ func (l loops) one(ctx context.Context, dir string, env map[string]string, langu
 	}
 	defer api.Close()
 	var records bytes.Buffer
-	for i := range loopRecords { // every third is equal to the one before, to the last byte
+	for i := range loopRecords { // every third is byte-identical to the one before
 		fmt.Fprintf(&records, `{"valueType":"JOB","timestamp":%d,"value":{"type":"loop-%s","retries":%d}}`+"\n", time.Now().Unix()*1000, language, i-i%3/2)
 	}
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], file, api.URL, env["TOKEN"])...)
@@ -104,8 +104,8 @@ type faulty struct {
 	faults atomic.Int64
 }
 
-// unreliable forwards requests to an api. Half of them fail: before they reach it, with
-// 429, 503, or no answer, or after they are stored, with no answer or half of one.
+// unreliable forwards requests to an api. Half of them fail: before they arrive, with
+// 429, 503, or no answer; or after they are stored, with no answer or half of one.
 func unreliable(api string) (*faulty, error) {
 	target, err := url.Parse(api)
 	if err != nil {
@@ -123,7 +123,7 @@ func unreliable(api string) (*faulty, error) {
 		},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
 			f.faults.Add(1)
-			panic(http.ErrAbortHandler) // the connection ends without an answer
+			panic(http.ErrAbortHandler) // ends the connection without an answer
 		},
 	}
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +143,7 @@ func unreliable(api string) (*faulty, error) {
 	return f, nil
 }
 
-// query asks the ClickHouse of sluice up.
+// query queries the ClickHouse of sluice up.
 func query(ctx context.Context, env map[string]string, sql string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+env["HOST"]+":"+env["HTTP_PORT"], strings.NewReader(sql))
 	if err != nil {

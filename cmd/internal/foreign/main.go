@@ -1,5 +1,5 @@
 // Command foreign tests third-party programs, mostly clients, against `sluice up`. It
-// prints a table of the checks of each, and exits 0 only if none failed.
+// prints a table of checks, and exits 0 only if none failed.
 package main
 
 import (
@@ -51,20 +51,20 @@ func main() {
 }
 
 // client is a program that checks one client. It prints a line for each check: ok, FAIL or
-// unsupported, a tab, its name, a tab and the reason.
+// unsupported, its name and the reason, separated by tabs.
 type client struct {
 	name    string
-	queue   string // clients of one queue run one after the other, concurrently with other queues
-	needs   string // a file that install.sh creates if the client's language is available
+	queue   string // clients of one queue run sequentially, queues concurrently
+	needs   string // a file that install.sh creates if the client's language is installed
 	command []string
-	run     func(ctx context.Context, dir string, env map[string]string) result            // instead of the command
-	prepare func(ctx context.Context, dir string, env map[string]string) error             // runs before it; may be nil
-	own     func(ctx context.Context, dir string) (map[string]string, func() error, error) // starts a sluice up for it alone; may be nil
-	count   *regexp.Regexp                                                                 // finds the number of checks in its output, instead of lines
+	run     func(ctx context.Context, dir string, env map[string]string) result            // instead of command
+	prepare func(ctx context.Context, dir string, env map[string]string) error             // runs before command; may be nil
+	own     func(ctx context.Context, dir string) (map[string]string, func() error, error) // starts its own sluice up; may be nil
+	count   *regexp.Regexp                                                                 // matches the number of checks in the output, instead of lines
 }
 
-// Bounds of the checks of one client, far above their usual time: a broker starts twice,
-// and the machine may be busy.
+// Limits of one client's checks, far above their usual time: a broker starts twice, and
+// the machine may be busy.
 const (
 	clientLimit = 4 * time.Minute
 	brokerLimit = 10 * time.Minute
@@ -79,7 +79,7 @@ func (o options) clients() []client {
 		{name: "clickhouse-driver", needs: python, command: []string{python, here + "driver.py"}},
 		{name: "@clickhouse/client", needs: filepath.Join(o.Tools, "node_modules/@clickhouse/client"), command: []string{"node", here + "node.mjs"}},
 		{name: "clickhouse-jdbc", needs: filepath.Join(o.Tools, "java"), command: []string{"java", "-cp", filepath.Join(o.Tools, "java", "*"), here + "Jdbc.java"}},
-		o.mining(), // before the next one posts records that no engine writes
+		o.mining(), // before schemathesis posts records that no engine writes
 		{name: "schemathesis", needs: schemathesis, count: regexp.MustCompile(`(\d+) generated, (\d+) passed`), command: []string{
 			schemathesis, "--no-color", "run", "$API/openapi.json", "-H", "Authorization: Bearer $TOKEN", "--phases", "examples,coverage,fuzzing",
 			"--max-examples", "15", "--seed", "1", "--generation-database", "none",
@@ -89,7 +89,7 @@ func (o options) clients() []client {
 	all = append(all, client{name: "analysts' tools, dbt, notebook", queue: "analysts", needs: python, own: o.start, command: []string{python, here + "analysts.py"}})
 	sender := loops{page: o.Clients, python: python}
 	all = append(all, client{name: "senders in four languages", queue: "senders", needs: python, run: sender.check})
-	newest := filepath.Join(o.Tools, "camunda-zeebe-"+camundas[len(camundas)-1]) // it has the client among its libraries
+	newest := filepath.Join(o.Tools, "camunda-zeebe-"+camundas[len(camundas)-1]) // its libraries include the client
 	all = append(all, client{name: "elasticsearch-java", needs: filepath.Join(newest, "bin", "broker"), prepare: ship, command: []string{
 		"java", "-cp", filepath.Join(newest, "lib", "*"), here + "Strict.java"}})
 	for _, version := range camundas {
@@ -105,10 +105,9 @@ func (o options) clients() []client {
 }
 
 // camundas are the versions whose broker and exporters are on Maven Central
-// (docs/camunda.md); install.sh fetches them.
+// (docs/camunda.md). install.sh fetches them.
 var camundas = []string{"8.5.8", "8.6.0"}
 
-// result is the result of a client.
 type result struct {
 	ok                  int
 	failed, unsupported []string
@@ -117,7 +116,7 @@ type result struct {
 	took                time.Duration
 }
 
-// run starts the product, then one client after the other.
+// run starts the product, and then the clients.
 func (o options) run(ctx context.Context) error {
 	if o.Alarms > 0 {
 		if err := errors.Join(os.RemoveAll(o.Keep), os.MkdirAll(o.Keep, 0o700)); err != nil {
@@ -143,7 +142,7 @@ func (o options) run(ctx context.Context) error {
 		queues[c.queue] = append(queues[c.queue], c)
 	}
 	var all errgroup.Group
-	for _, clients := range queues { // brokers wait for much
+	for _, clients := range queues { // brokers mostly wait
 		all.Go(func() error {
 			for _, c := range clients {
 				r := c.check(ctx, dir, env)
@@ -183,7 +182,6 @@ func (o options) start(ctx context.Context, dir string) (env map[string]string, 
 	}, d.Stop, d.Exec(ctx, "CREATE DATABASE foreign")
 }
 
-// check runs the checks of a client in a scratch folder.
 func (c client) check(ctx context.Context, dir string, env map[string]string) (r result) {
 	if _, err := os.Stat(c.needs); err != nil {
 		return result{missing: true}
@@ -244,7 +242,6 @@ func (c client) check(ctx context.Context, dir string, env map[string]string) (r
 	return r
 }
 
-// read parses the output of the checks.
 func (c client) read(said string) (r result) {
 	if c.count != nil {
 		if m := c.count.FindStringSubmatch(said); m != nil {
@@ -267,7 +264,6 @@ func (c client) read(said string) (r result) {
 	return r
 }
 
-// tell prints the table and the failures.
 func (o options) tell(results map[string]result) (err error) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "client\tok\tfailed\tunsupported\tseconds")

@@ -11,8 +11,8 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// mining are the checks of event logs: a simulated engine posts its records, and process
-// mining libraries read the files of sluice export.
+// mining checks event logs: a simulated engine posts its records, and process mining
+// libraries read the files of sluice export.
 func (o options) mining() client {
 	python := filepath.Join(o.Tools, "python/bin/python")
 	return client{name: "pm4py, pandas, lxml", needs: python, prepare: simulate, command: []string{python, o.Checks + "/mining.py"}}
@@ -36,7 +36,7 @@ func simulate(ctx context.Context, dir string, env map[string]string) error {
 	}
 	told := struct {
 		Instances int            `json:"instances"`
-		Ended     map[string]int `json:"ended"` // elements of all types but two that were completed, by id
+		Ended     map[string]int `json:"ended"` // completed elements by id, without two types
 	}{len(truth.Instances), map[string]int{}}
 	for _, e := range truth.Elements {
 		if e.CompletedAt > 0 && e.Type != "PROCESS" && e.Type != "MULTI_INSTANCE_BODY" {

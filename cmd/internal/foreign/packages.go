@@ -17,13 +17,13 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// render writes the manifests of the Helm chart of each size.
+// render writes the chart's manifests of each size.
 func render(ctx context.Context, dir string, env map[string]string) error {
 	env["CHART"] = filepath.Join(dir, "chart")
 	return said(exec.CommandContext(ctx, "go", "test", "-C", "cmd/internal/foreign/kubernetes", "-vet=off", "-count=1", "-run", "^TestTheChartIsRendered$", ".", "-out", env["CHART"]))
 }
 
-// said runs a command, and has what it printed in its error.
+// said runs a command. Its error includes the output.
 func said(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -32,12 +32,12 @@ func said(cmd *exec.Cmd) error {
 	return nil
 }
 
-// packaged is the life of the Debian package in a root folder of its own, so that the
-// machine gets no package: installed in an invented version, run, upgraded, run on what
-// it had stored, removed, and purged.
+// packaged checks the Debian package in a root folder, without installing it on the
+// machine: it is installed in an invented version, run, upgraded, run on its data,
+// removed, and purged.
 type packaged struct{ sluice, nfpm, python string }
 
-// invented is older than whatever is packaged.
+// invented is older than every packaged version.
 const invented = "v0.0.1"
 
 func (p packaged) check(ctx context.Context, dir string, _ map[string]string) (r result) {
@@ -49,7 +49,7 @@ func (p packaged) check(ctx context.Context, dir string, _ map[string]string) (r
 	}{
 		{"packages are made", func() error {
 			return errors.Join(p.stage(ctx, dir, invented, "deb"), p.stage(ctx, dir, programtest.Version, "deb rpm"), t.empty(),
-				said(exec.CommandContext(ctx, "deploy/package/stage.sh", filepath.Join(dir, invented), "darwin", "arm64", "darwin-arm64", invented, dir))) // a platform of others
+				said(exec.CommandContext(ctx, "deploy/package/stage.sh", filepath.Join(dir, invented), "darwin", "arm64", "darwin-arm64", invented, dir))) // of another platform
 		}},
 		{"an invented version is installed", func() error { return t.install(ctx, invented) }},
 		{"the unit is valid and hardened", func() error { return t.verify(ctx) }},
@@ -62,14 +62,14 @@ func (p packaged) check(ctx context.Context, dir string, _ map[string]string) (r
 	} {
 		if err := step.do(); err != nil {
 			r.failed = append(r.failed, fmt.Sprintf("%s: %v", step.name, err))
-			return r // what follows builds on it
+			return r // later steps depend on it
 		}
 		r.ok++
 	}
 	return r
 }
 
-// stage makes the packages of a version of the programs that there are.
+// stage makes packages of the built programs under a version.
 func (p packaged) stage(ctx context.Context, dir, version, kinds string) error {
 	folder := filepath.Join(dir, version)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -77,7 +77,7 @@ func (p packaged) stage(ctx context.Context, dir, version, kinds string) error {
 	}
 	for _, program := range []string{"api", "ingester", "sluice"} {
 		if err := os.Link(filepath.Join(filepath.Dir(p.sluice), program), filepath.Join(folder, program)); err != nil {
-			return said(exec.CommandContext(ctx, "cp", "-t", folder, filepath.Join(filepath.Dir(p.sluice), program))) // another disk
+			return said(exec.CommandContext(ctx, "cp", "-t", folder, filepath.Join(filepath.Dir(p.sluice), program))) // on another disk
 		}
 	}
 	nfpm, err := filepath.Abs(p.nfpm)
@@ -90,7 +90,7 @@ func engineOf() string {
 	return "linux-" + strings.Replace(runtime.GOARCH, "amd64", "x64", 1) + "-gnu"
 }
 
-// made is the package of a version: of a kind, by the end of its name.
+// made returns the file of a version's package of a kind.
 func made(dir, version, kind string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "sluice?"+strings.TrimPrefix(version, "v")+"*."+kind))
 	if err != nil || len(found) != 1 {
@@ -99,7 +99,7 @@ func made(dir, version, kind string) (string, error) {
 	return found[0], nil
 }
 
-// installed is a root folder with a package in it.
+// installed is a root folder with an installed package.
 type installed struct {
 	dir, root string
 	at        map[string]string // addresses, by variable
@@ -116,7 +116,7 @@ func (t installed) dpkg(ctx context.Context, args ...string) error {
 
 const settings = "etc/sluice/sluice.env"
 
-// install installs a version, or upgrades to it: then the settings are those of before.
+// install installs or upgrades to a version. An upgrade must keep the settings.
 func (t installed) install(ctx context.Context, version string) error {
 	deb, err := made(t.dir, version, "deb")
 	if err != nil {
@@ -145,7 +145,7 @@ func (t installed) install(ctx context.Context, version string) error {
 	return err
 }
 
-// configure puts every setting that is shown into force, at addresses of the trial.
+// configure enables every commented setting, with free addresses.
 func (t installed) configure(text []byte) []byte {
 	return regexp.MustCompile(`(?m)^#(SLUICE_[A-Z_]+)=(.*)$`).ReplaceAllFunc(text, func(line []byte) []byte {
 		name, value, _ := strings.Cut(string(line[1:]), "=")
@@ -157,7 +157,7 @@ func (t installed) configure(text []byte) []byte {
 	})
 }
 
-// engine puts the engine where npm would.
+// engine links the engine to the folder where npm installs it.
 func (t installed) engine() error {
 	library, err := filepath.EvalSymlinks(".cache/programs/plain/libchdb.so")
 	if err != nil {
@@ -168,14 +168,14 @@ func (t installed) engine() error {
 	return errors.Join(err, os.MkdirAll(folder, 0o755), os.Symlink(library, filepath.Join(folder, "libchdb.so")))
 }
 
-// unit is the text of the unit, with the paths of this root.
+// unit returns the text of the unit, with the paths of this root.
 func (t installed) unit() (string, error) {
 	text, err := os.ReadFile(filepath.Join(t.root, "usr/lib/systemd/system/sluice.service"))
 	return strings.NewReplacer("/usr/lib/sluice/", t.root+"/usr/lib/sluice/", "/var/lib/sluice", t.root+"/var/lib/sluice").Replace(string(text)), err
 }
 
-// mostExposed is in tenths of what systemd-analyze security calls exposure, where 100 is
-// a service without any confinement.
+// mostExposed is the limit of systemd-analyze security in tenths; 100 is a service
+// without any confinement.
 const mostExposed = "20"
 
 func (t installed) verify(ctx context.Context) error {
@@ -191,8 +191,8 @@ func (t installed) verify(ctx context.Context) error {
 	return said(exec.CommandContext(ctx, "systemd-analyze", "security", "--offline=yes", "--threshold="+mostExposed, "--no-pager", file))
 }
 
-// serve runs the command line of the unit with its settings, posts a record unless it is
-// there, and counts it.
+// serve runs the unit's command line with its settings, posts a record if asked, and
+// counts the records.
 func (t installed) serve(ctx context.Context, post bool) (err error) {
 	text, err := t.unit()
 	if err != nil {
@@ -232,7 +232,7 @@ func (t installed) serve(ctx context.Context, post bool) (err error) {
 	return nil
 }
 
-// ask posts a body, with a token unless it is empty.
+// ask posts a body; an empty token is omitted.
 func ask(ctx context.Context, url, token, body string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -254,7 +254,7 @@ func ask(ctx context.Context, url, token, body string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// remove removes the package, or purges it: then its settings go too.
+// remove removes the package, or purges it with its settings.
 func (t installed) remove(ctx context.Context, how string, settingsStay bool) error {
 	if err := t.dpkg(ctx, how, "sluice"); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (t installed) remove(ctx context.Context, how string, settingsStay bool) er
 	return nil
 }
 
-// compare holds the files of the .rpm against those of the .deb.
+// compare compares the files of the .rpm with those of the .deb.
 func (p packaged) compare(ctx context.Context, dir string) error {
 	deb, err := made(dir, programtest.Version, "deb")
 	rpm, err2 := made(dir, programtest.Version, "rpm")

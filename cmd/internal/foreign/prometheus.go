@@ -23,24 +23,24 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// watched is Debian's Prometheus, which scrapes a sluice up of its own under load while
-// its engine is killed, its lane halted and its disk budget filled. The rules are those of
-// deploy/prometheus with a second in place of minutes (for:). promtool checks the real
-// durations, and that each alert resolves.
+// watched runs Debian's Prometheus on its own sluice up under load. It kills the engine,
+// halts a lane and fills its disk budget. The rules are those of deploy/prometheus with a
+// second for each duration (for:). promtool checks the real durations, and that each alert
+// resolves.
 type watched struct {
 	bin    string // folder of prometheus and promtool
 	deploy string
 	sluice string
 
-	d          *deployment.Deployment // of sluice up alone
+	d          *deployment.Deployment // sluice up
 	prometheus string                 // address
 	done       result
 }
 
-// budget is the disk budget of the lane: small enough to be filled in seconds.
+// budget is the disk budget of the lane, small enough to be filled in seconds.
 const budget = 8 << 20
 
-// atFault are the alerts that must fire only after our faults.
+// atFault are the alerts that must fire only after a fault.
 var atFault = []string{"EngineDied", "LaneHalted", "NotReady", "DiskBudgetAlmostUsedUp", "ApiRejecting"}
 
 // check runs promtool concurrently with the rest.
@@ -53,7 +53,7 @@ func (w watched) check(ctx context.Context, dir string, _ map[string]string) res
 	var beside errgroup.Group
 	beside.Go(func() error { tool.promtool(ctx); return nil })
 	err := w.watch(ctx, dir)
-	_ = beside.Wait() // it notes its results itself
+	_ = beside.Wait() // it records its own results
 	r := w.done
 	r.ok, r.failed = r.ok+tool.done.ok, append(r.failed, tool.done.failed...)
 	if err != nil {
@@ -77,7 +77,6 @@ func (w *watched) promtool(ctx context.Context) {
 	}
 }
 
-// checked notes the result of a check.
 func (w *watched) checked(what string, err error) {
 	if err != nil {
 		w.done.failed = append(w.done.failed, what+": "+err.Error())
@@ -86,7 +85,7 @@ func (w *watched) checked(what string, err error) {
 	w.done.ok++
 }
 
-// watch starts everything, injects the faults, and queries Prometheus.
+// watch starts all programs, injects the faults, and queries Prometheus.
 func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	w.prometheus = programtest.Address()
 	w.d, err = deployment.New(deployment.Config{Bin: filepath.Dir(w.sluice), Dir: dir, Up: true,
@@ -168,8 +167,8 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	})
 }
 
-// configure copies sluice-up.yml with the address and intervals of this check, and
-// alerts.yml with shorter durations.
+// configure copies sluice-up.yml with this check's address and intervals, and alerts.yml
+// with short durations.
 func (w *watched) configure(dir, ops string) error {
 	content, err := os.ReadFile(filepath.Join(w.deploy, "prometheus/sluice-up.yml"))
 	if err != nil {
@@ -197,8 +196,8 @@ func (w *watched) configure(dir, ops string) error {
 	return os.WriteFile(filepath.Join(dir, "alerts.yml"), regexp.MustCompile(`(?m)^( +for:) .*$`).ReplaceAll(rules, []byte("$1 1s")), 0o600)
 }
 
-// post posts records until ctx ends; rate 0 is unlimited. Rejections are expected: the
-// check causes them.
+// post posts records until ctx ends; rate 0 is unlimited. It ignores rejections, which the
+// faults cause.
 func (w *watched) post(ctx context.Context, perSecond float64, batch int) error {
 	_, err := load.Run(ctx, load.Config{URL: w.d.URL, Token: w.d.Token, Rate: perSecond, Batch: batch, Connections: 4,
 		Duration: time.Hour, GiveUp: time.Second, Failures: 1 << 30})
@@ -208,7 +207,7 @@ func (w *watched) post(ctx context.Context, perSecond float64, batch int) error 
 	return err
 }
 
-// raised waits until all of these alerts fire, and checks their annotations.
+// raised waits until all these alerts fire, and checks their annotations.
 func (w *watched) raised(ctx context.Context, why string, names ...string) error {
 	begun := time.Now()
 	return w.until(ctx, why+": "+strings.Join(names, ", "), func() error {
@@ -230,7 +229,6 @@ func (w *watched) raised(ctx context.Context, why string, names ...string) error
 	})
 }
 
-// until retries a check until it succeeds, within a generous bound.
 func (w *watched) until(ctx context.Context, what string, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()

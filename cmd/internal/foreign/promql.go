@@ -15,14 +15,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// alert is a firing alert.
 type alert struct {
 	State       string            `json:"state"`
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 }
 
-// firing are Prometheus's firing alerts, by name.
+// firing returns Prometheus's firing alerts, by name.
 func (w *watched) firing(ctx context.Context) (map[string]alert, error) {
 	var answer struct{ Alerts []alert }
 	if err := w.get(ctx, "/api/v1/alerts", &answer); err != nil {
@@ -37,15 +36,15 @@ func (w *watched) firing(ctx context.Context) (map[string]alert, error) {
 	return firing, nil
 }
 
-// interval replaces Grafana's variable: twenty scrapes of this check.
+// interval replaces Grafana's variable by twenty scrapes of this check.
 var interval = strings.NewReplacer("$__rate_interval", "10s")
 
-// ofServers matches expressions of servers that sluice up does not have.
+// ofServers matches metrics of servers that sluice up does not have.
 var ofServers = regexp.MustCompile(`ClickHouse[A-Z]\w+_|"clickhouse"`)
 
-// expressions runs all expressions of dashboards, alerts and runbooks. Those of panels
-// must have an answer, except for metrics of servers and for events that are rare (> 0)
-// or have not happened yet.
+// expressions runs all expressions of dashboards, alerts and runbooks. Panels must have
+// an answer, except for metrics of servers and for events that are rare (> 0) or have not
+// happened yet.
 func (w *watched) expressions(ctx context.Context) error {
 	all := map[string]bool{} // true: must have an answer
 	add := func(expr string, needed bool) { all[expr] = all[expr] || needed }
@@ -108,7 +107,6 @@ func (w *watched) expressions(ctx context.Context) error {
 	return nil
 }
 
-// query evaluates an expression now.
 func (w *watched) query(ctx context.Context, expr string) ([]json.RawMessage, error) {
 	var answer struct {
 		Type   string            `json:"resultType"`
@@ -118,13 +116,12 @@ func (w *watched) query(ctx context.Context, expr string) ([]json.RawMessage, er
 	return answer.Result, err
 }
 
-// value is the number of series of an expression.
+// value returns the number of series of an expression.
 func (w *watched) value(ctx context.Context, expr string) (int, error) {
 	answers, err := w.query(ctx, expr)
 	return len(answers), err
 }
 
-// get calls the HTTP API of Prometheus.
 func (w *watched) get(ctx context.Context, path string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.prometheus+path, nil)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// recording is the test of a rule, as promtool reads it.
+// recording is a unit test of a rule, for promtool.
 type recording struct {
 	name            string
 	series          map[string]string // values by series
@@ -22,8 +22,8 @@ type recording struct {
 	labels          string
 }
 
-// writeTests writes what Prometheus has recorded every 15 s of the series of the rules that
-// fired: the tests of these rules. Under the lock.
+// writeTests writes unit tests of the rules that fired, from Prometheus's series at
+// intervals of 15 s. The caller holds mu.
 func (a *alarms) writeTests(ctx context.Context, dir string) error {
 	rules := regexp.MustCompile(`(?s)- alert: (\w+)\n +expr: (.*?)\n +(?:for|labels):`)
 	content, err := os.ReadFile(filepath.Join(a.deploy, "prometheus/alerts.yml"))
@@ -46,7 +46,7 @@ func (a *alarms) writeTests(ctx context.Context, dir string) error {
 	return os.WriteFile(filepath.Join(dir, "recorded.yml"), []byte(out.String()), 0o644)
 }
 
-// recording reads the series of a rule around the first time when it fired.
+// recording reads the series of a rule around its first alert.
 func (a *alarms) recording(ctx context.Context, name, expr string, f firing) (r recording, err error) {
 	back := 20 * time.Minute
 	if strings.Contains(expr, "1h") {
@@ -92,7 +92,7 @@ func (a *alarms) recording(ctx context.Context, name, expr string, f firing) (r 
 	return r, nil
 }
 
-// ranged are the values of each series, "_" where there is none.
+// ranged returns the values of each series, "_" for gaps.
 func (a *alarms) ranged(ctx context.Context, query string, from, to time.Time, step time.Duration) (map[string][]string, error) {
 	var answer struct {
 		Result []struct {
@@ -126,7 +126,7 @@ func (a *alarms) ranged(ctx context.Context, query string, from, to time.Time, s
 	return all, err
 }
 
-// runs writes values as promtool reads them, equal ones in a row as one.
+// runs formats values for promtool, and joins equal ones.
 func runs(values []string) string {
 	var all []string
 	for i := 0; i < len(values); {
@@ -147,7 +147,7 @@ func runs(values []string) string {
 	return strings.Join(all, " ")
 }
 
-// test is the recording as a test of promtool.
+// test formats the recording as a test of promtool.
 func (r recording) test() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "  - name: %s\n    interval: 15s\n    input_series:\n", r.name)

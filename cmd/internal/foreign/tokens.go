@@ -13,10 +13,10 @@ import (
 	"sluice/pkg/flow"
 )
 
-// tokens guards the token file, to which clients add while they run.
+// tokens guards the token file, to which clients add sources while they run.
 var tokens sync.Mutex
 
-// addToken adds a source for a client unless it exists, and waits until its token is
+// addToken adds a source for a client if it is new, and waits until its token is
 // accepted.
 func addToken(ctx context.Context, env map[string]string, source, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -60,7 +60,6 @@ func appendTo(name, lines string) error {
 	return errors.Join(err, file.Close())
 }
 
-// ship adds the source of the bulk indexers.
 func ship(ctx context.Context, _ string, env map[string]string) error {
 	return addToken(ctx, env, "shippers", env["SHIPPERS_TOKEN"])
 }

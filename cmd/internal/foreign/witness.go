@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// witness is a transparent proxy between a broker and Sluice that records requests and
+// witness is a transparent proxy between a broker and Sluice. It records requests and
 // numbers of documents.
 type witness struct {
 	*httptest.Server
@@ -52,7 +52,7 @@ func newWitness(target string) (*witness, error) {
 	return w, nil
 }
 
-// varying matches the parts that differ between equal requests.
+// varying matches the path elements that differ between like requests.
 var varying = regexp.MustCompile(`(_index_template|_component_template)/.*`)
 
 func shortened(u *url.URL) string { return varying.ReplaceAllString(u.EscapedPath(), "$1/…") }
@@ -83,21 +83,21 @@ func (w *witness) note(r *http.Request, body []byte) {
 	}
 }
 
-// sent is the number of documents that a client posted.
+// sent returns the number of documents that a client posted.
 func (w *witness) sent(user string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.documents[user]
 }
 
-// requests are the distinct requests of a client.
+// requests returns the distinct requests of a client.
 func (w *witness) requests(user string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.asked[user]))
 }
 
-// refusals are the rejected requests.
+// refusals returns the rejected requests.
 func (w *witness) refusals() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

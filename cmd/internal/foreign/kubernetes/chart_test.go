@@ -33,10 +33,10 @@ var out = flag.String("out", "", "folder to write the rendered manifests into, f
 
 const folder = "../../../../deploy/kubernetes/chart"
 
-// sizes are the installations that are rendered, by the files of their values.
+// sizes are the rendered installations, by the files of their values.
 var sizes = map[string][]string{"small": {"small"}, "r3": {"r3"}, "sharded": {"r3", "sharded"}}
 
-// kinds are the types of the APIs for what the chart has.
+// kinds are the API types of the chart's objects.
 var kinds = map[string]func() meta.Object{
 	"v1/Service":                              func() meta.Object { return new(core.Service) },
 	"apps/v1/Deployment":                      func() meta.Object { return new(apps.Deployment) },
@@ -54,7 +54,7 @@ var kinds = map[string]func() meta.Object{
 // manifests are the objects of an installation, by kind and name.
 type manifests map[string]meta.Object
 
-// rendered are the manifests of files of values and further ones.
+// rendered renders the chart with files of values and further values.
 func rendered(files []string, further string) (string, error) {
 	chart, err := loader.Load(folder)
 	if err != nil {
@@ -81,7 +81,7 @@ func rendered(files []string, further string) (string, error) {
 	return strings.Join(slices.Sorted(maps.Values(texts)), "\n---\n"), err
 }
 
-// read reads rendered manifests strictly: a member that the API does not know is an error.
+// read decodes manifests strictly: an unknown member is an error.
 func read(t *testing.T, text string) manifests {
 	t.Helper()
 	all := manifests{}
@@ -105,11 +105,11 @@ func read(t *testing.T, text string) manifests {
 }
 
 func TestMain(m *testing.M) {
-	log.SetOutput(io.Discard) // Helm tells of the link to the alerts
+	log.SetOutput(io.Discard) // Helm logs the link to the alerts
 	os.Exit(m.Run())
 }
 
-// everySize renders each installation, and one with every value that is off in them.
+// everySize renders each installation, one of them with all optional values.
 func everySize(t *testing.T, check func(t *testing.T, m manifests)) {
 	everything := `{api: {tlsSecret: api-tls, env: {SLUICE_RATE: "10"}}, jwt: {issuer: i, audience: a, jwks: "https://issuer:8443/keys"},
 		monitoring: {labels: {release: prometheus}}, pod: {imagePullSecrets: [{name: registry}]}, nats: {monitors: []}}`
@@ -126,7 +126,7 @@ func everySize(t *testing.T, check func(t *testing.T, m manifests)) {
 	}
 }
 
-// TestTheChartIsRendered: every kind is there, and every size is written for other validators.
+// TestTheChartIsRendered: every kind is rendered; every size is written for other validators.
 func TestTheChartIsRendered(t *testing.T) {
 	for name, files := range sizes {
 		text, err := rendered(files, "")
@@ -146,8 +146,8 @@ func TestTheChartIsRendered(t *testing.T) {
 	}
 }
 
-// TestWrongValuesAreRefused: by values.schema.json, and members that the API does not know
-// by the strict reader of these tests.
+// TestWrongValuesAreRefused: values.schema.json rejects wrong values, and the strict reader
+// unknown members.
 func TestWrongValuesAreRefused(t *testing.T) {
 	for _, wrong := range []string{
 		"{ingestor: {replicas: 1}}", "{ingester: {replicas: 0}}", "{nats: {replicas: 2}}", "{api: {env: {RATE: '1'}}}",
@@ -164,7 +164,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhatIsOffIsLeftOut: clusters without the Prometheus Operator or without policies.
+// TestWhatIsOffIsLeftOut: clusters without the Prometheus Operator or network policies.
 func TestWhatIsOffIsLeftOut(t *testing.T) {
 	text, err := rendered(nil, "{monitoring: {enabled: false}, networkPolicies: {enabled: false}}")
 	fatal.If(t, err)

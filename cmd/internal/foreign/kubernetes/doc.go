@@ -1,4 +1,4 @@
-// Package kubernetes renders deploy/kubernetes/chart as Helm would, and holds what
-// comes out against the types of Kubernetes, the Prometheus Operator, and our
-// programs. It is a module of its own: nothing of this is in the product.
+// Package kubernetes renders deploy/kubernetes/chart as Helm does, and checks the objects
+// against the types of Kubernetes, the Prometheus Operator, and our programs. It is a
+// separate module, so that the product does not depend on them.
 package kubernetes

@@ -29,7 +29,7 @@ import (
 
 const component = "app.kubernetes.io/component"
 
-// pods are the templates of pods, by the names of their Deployments and Job.
+// pods returns the pod templates, by the names of their Deployments and Job.
 func (m manifests) pods() map[string]core.PodTemplateSpec {
 	all := map[string]core.PodTemplateSpec{}
 	for _, object := range m {
@@ -43,7 +43,7 @@ func (m manifests) pods() map[string]core.PodTemplateSpec {
 	return all
 }
 
-// options are the variables of a pod's container.
+// options returns the environment of a pod's container.
 func options(p core.PodTemplateSpec) map[string]string {
 	all := map[string]string{}
 	for _, variable := range p.Spec.Containers[0].Env {
@@ -81,8 +81,8 @@ func TestPodsAreConfined(t *testing.T) {
 	})
 }
 
-// TestReferencesLeadSomewhere: a selector that finds nothing, a port without a name or a
-// file that is not mounted is no error for Kubernetes.
+// TestReferencesLeadSomewhere: Kubernetes accepts a selector without pods, a port without
+// a name, and a file that is not mounted.
 func TestReferencesLeadSomewhere(t *testing.T) {
 	everySize(t, func(t *testing.T, m manifests) {
 		for name, p := range m.pods() {
@@ -145,7 +145,7 @@ func TestReferencesLeadSomewhere(t *testing.T) {
 	})
 }
 
-// selects says whether labels find a pod.
+// selects reports whether labels select a pod.
 func selects(labels map[string]string, p core.PodTemplateSpec) bool {
 	for label, value := range labels {
 		if p.Labels[label] != value {
@@ -155,8 +155,8 @@ func selects(labels map[string]string, p core.PodTemplateSpec) bool {
 	return len(labels) > 0
 }
 
-// TestNetworkPoliciesLetThroughWhatProgramsNeed: every address that a program is given can
-// be reached by its pods, every port of a pod by others, no more.
+// TestNetworkPoliciesLetThroughWhatProgramsNeed: pods reach every address that their
+// program uses, and every port of a pod is reachable; nothing else is.
 func TestNetworkPoliciesLetThroughWhatProgramsNeed(t *testing.T) {
 	address := regexp.MustCompile(`^(?:[a-z]+://)?(?:[a-z_]+@)?[a-z][a-z0-9.-]*:(\d+)(?:/.*)?$`)
 	everySize(t, func(t *testing.T, m manifests) {
@@ -197,7 +197,7 @@ func TestNetworkPoliciesLetThroughWhatProgramsNeed(t *testing.T) {
 	})
 }
 
-// TestSecretsAreReferences: no variable holds one.
+// TestSecretsAreReferences: no variable has a secret value.
 func TestSecretsAreReferences(t *testing.T) {
 	secret := regexp.MustCompile(`PASSWORD|TOKEN|KEY|SECRET`)
 	everySize(t, func(t *testing.T, m manifests) {
@@ -215,7 +215,7 @@ func TestSecretsAreReferences(t *testing.T) {
 	})
 }
 
-// TestAlertsAreThoseOfPrometheus: the templates of the alerts are Prometheus', not Helm's.
+// TestAlertsAreThoseOfPrometheus: Helm must not expand the templates of the alerts.
 func TestAlertsAreThoseOfPrometheus(t *testing.T) {
 	text, err := os.ReadFile("../../../../deploy/prometheus/alerts.yml")
 	fatal.If(t, err)
@@ -228,7 +228,7 @@ func TestAlertsAreThoseOfPrometheus(t *testing.T) {
 	})
 }
 
-// TestProgramsKnowTheirOptions: every variable of a pod is an option of its command line.
+// TestProgramsKnowTheirOptions: every variable of a pod is an option of its program.
 func TestProgramsKnowTheirOptions(t *testing.T) {
 	bin := t.TempDir()
 	fatal.If(t, programtest.BuildPlain(t.Context(), bin))
