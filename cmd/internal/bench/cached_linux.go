@@ -13,5 +13,5 @@ func dropCached(path string) {
 		return
 	}
 	defer file.Close()
-	_ = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED) // after an error the answer is less cold
+	_ = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED) // an error makes the answer only less cold
 }

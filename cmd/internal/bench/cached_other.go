@@ -2,5 +2,5 @@
 
 package main
 
-// dropCached does nothing here: only ClickHouse's own caches are cold.
+// dropCached does nothing: only ClickHouse's own caches are cold.
 func dropCached(string) {}

@@ -12,8 +12,8 @@ import (
 	"sluice/pkg/load"
 )
 
-// loads are the loads to which pkg/capacity fits its model. Each has many of something
-// else: records, requests, entries or blocks.
+// loads are the loads to which pkg/capacity fits its model. Each has another mix of
+// records, requests, entries and blocks.
 var loads = []capacity.Point{
 	{Name: "1 a request, 64 connections", Batch: 1, Connections: 64},
 	{Name: "1000 a request, 8 connections", Batch: 1000, Connections: 8},
@@ -22,7 +22,7 @@ var loads = []capacity.Point{
 	{Name: "50 a request, 8 connections", Batch: 50, Connections: 8},
 	{Name: "1 a request, 1 000/s", Batch: 1, Connections: 8, Rate: 1_000},
 	{Name: "10 a request, 64 connections", Batch: 10, Connections: 64},
-	{Name: "100 a request, 100/s", Batch: 100, Connections: 1, Rate: 100}, // very few records, in one block a second
+	{Name: "100 a request, 100/s", Batch: 100, Connections: 1, Rate: 100}, // few records, in one block per second
 }
 
 // capacity measures the coefficients of sluice capacity.
@@ -41,7 +41,7 @@ func (b *bench) capacity(ctx context.Context, page *Page) error {
 				cfg.Duration = 2 * b.plan.load
 			}
 			point.CPU = map[string]float64{}
-			// Merges follow later: their cost is measured until they have ended, once
+			// Merges follow an insert. Their CPU time is measured after they ended, once
 			// for all runs of a load.
 			before, err := load.CPUTime(d.Process(deployment.Engine).PID())
 			if err != nil {
@@ -63,7 +63,7 @@ func (b *bench) capacity(ctx context.Context, page *Page) error {
 			if err != nil {
 				return err
 			}
-			if point.Batch >= 50 { // few records cause few merges, whose cost other work of the engine would hide
+			if point.Batch >= 50 { // otherwise other work of the engine hides the cost of few merges
 				runs := float64(b.plan.runs)
 				during, merging = during+engine, merging+max(0, (after-before).Seconds()-engine*(runs+warmUp)/runs)
 			}
@@ -92,7 +92,6 @@ func (b *bench) capacity(ctx context.Context, page *Page) error {
 	return all.Write(b.cfg.Coefficients)
 }
 
-// add adds a run to the earlier runs of its point.
 func add(point *capacity.Point, p pass) {
 	point.Seconds += p.StoredSeconds
 	point.Records += float64(p.Acked.Records)
@@ -108,7 +107,7 @@ func add(point *capacity.Point, p pass) {
 	}
 }
 
-// insertBytes is the size of a record in an insert, by the benchmark of pkg/warehouse.
+// insertBytes measures the size of a record in an insert, by a benchmark of pkg/warehouse.
 func insertBytes(ctx context.Context) (float64, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sluice").Output()
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// config has the options of the command.
 type config struct {
 	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions" help:"Parts to measure: goals, capacity (the coefficients of sluice capacity), scaling, questions (the cost of analyst questions). Default: capacity, goals, scaling."`
 	Runs         int      `default:"3" help:"Runs of each row, after a warm-up."`
@@ -17,29 +16,29 @@ type config struct {
 
 	Short bool `help:"Only check that everything can be measured, in half a minute; the figures are not representative."`
 
-	command string    // its command line, for the pages
-	log     io.Writer // gets a line per run
+	command string    // command line, for the pages
+	log     io.Writer // a line per run
 }
 
 // plan has the sizes and durations that follow from config.
 type plan struct {
 	runs        int
 	records     int64
-	many        int64         // records for measurements on full tables
+	many        int64         // records of measurements on full tables
 	steps       []int64       // numbers of records at which questions are measured
 	asks        int           // repetitions of a question
 	warmUp      int64         // records before the first run
-	cold        bool          // only the first load of all warms up
+	cold        bool          // only the first load warms up
 	paced       time.Duration // of a run at a given rate
 	small       time.Duration // of a run of small requests
 	point       time.Duration // of a run of a scaling table
-	settle      time.Duration // at most, for merges to end
+	settle      time.Duration // maximum wait for merges
 	lanes       []int
 	ingesters   []int
 	batches     []int
 	connections []int
-	loads       int           // of those for pkg/capacity
-	load        time.Duration // of a run of one of them; twice as long at a given rate
+	loads       int           // number of loads for pkg/capacity
+	load        time.Duration // per run of such a load; twice as long at a given rate
 }
 
 func (c *config) plan() (plan, error) {

@@ -11,13 +11,12 @@ import (
 	"sluice/cmd/internal/deployment"
 )
 
-// watch polls the number of queryable records during a run.
 type watch struct {
 	deployed *deployment.Deployment
 	seen     []sight
 }
 
-// sight is a number of records that were queryable at a time.
+// sight is the number of queryable records at a time.
 type sight struct {
 	at   time.Time
 	rows int64
@@ -60,7 +59,7 @@ type message struct {
 	rows int64
 }
 
-// freshness is the time from when records were due at the api until they were queryable.
+// freshness returns quantiles of the time from when records are due until they are queryable.
 func (w *watch) freshness(ctx context.Context, p pass) (p50, p99 time.Duration, err error) {
 	messages, err := w.messages(ctx, p)
 	if err != nil {
@@ -79,9 +78,9 @@ type wait struct {
 	rows int64
 }
 
-// waits are the waits of messages in stream order. One lane is stored in that order: a
-// message is queryable once the number of queryable records includes it and all before
-// it. The first sight is the zero point.
+// waits returns the waits of messages in stream order. One lane is stored in that order: a
+// message is queryable once the number of queryable records includes it and all earlier
+// ones. The first sight is the zero point.
 func waits(seen []sight, messages []message) ([]wait, error) {
 	var all []wait
 	sum, at := seen[0].rows, 0
@@ -99,7 +98,7 @@ func waits(seen []sight, messages []message) ([]wait, error) {
 	return all, nil
 }
 
-// quantile is the smallest wait that this share of the records did not exceed.
+// quantile returns the smallest wait that this share of the records did not exceed.
 func quantile(sorted []wait, q float64) time.Duration {
 	var all, below int64
 	for _, w := range sorted {
@@ -113,8 +112,8 @@ func quantile(sorted []wait, q float64) time.Duration {
 	return 0
 }
 
-// messages are the messages of a run in stream order, all with the same number of records.
-// Timestamps of the load's records follow the times at which they are due; a request is
+// messages returns the messages of a run in stream order, all with the same number of
+// records. Timestamps of the load's records are the times when they are due. A request is
 // due with its first record.
 func (w *watch) messages(ctx context.Context, p pass) ([]message, error) {
 	text, err := w.deployed.Query(ctx, fmt.Sprintf(`SELECT min(toUnixTimestamp64Milli(ts)), count() FROM flow.records
@@ -123,7 +122,7 @@ func (w *watch) messages(ctx context.Context, p pass) ([]message, error) {
 	if err != nil {
 		return nil, err
 	}
-	late := p.Started.Sub(p.started) // the time to generate the records
+	late := p.Started.Sub(p.started) // time to generate the records
 	var all []message
 	for line := range strings.Lines(text) {
 		var ms int64

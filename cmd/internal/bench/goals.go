@@ -12,10 +12,10 @@ import (
 	"sluice/pkg/load"
 )
 
-// connections is the number of connections unless the goal sets it.
+// connections is the default number of connections.
 const connections = 8
 
-// goals measures every row of the table of goals, on one deployment, and separately the
+// goals measures every row of the table of goals on one deployment, and separately the
 // start of `sluice up`.
 func (b *bench) goals(ctx context.Context, page *Page) error {
 	return b.on(ctx, page, "goals", func(d *deployment.Deployment) error {
@@ -53,7 +53,6 @@ func (b *bench) goals(ctx context.Context, page *Page) error {
 // rows are the figures of the runs of one load.
 type rows []Row
 
-// add adds the figures of a run, in the order of the rows.
 func (r rows) add(values ...float64) {
 	for i, v := range values {
 		r[i].Runs = append(r[i].Runs, v)
@@ -66,7 +65,6 @@ func (b *bench) tell(r rows) {
 	}
 }
 
-// cost measures the cost per record at batches of 500.
 func (b *bench) cost(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	r := rows{
 		{What: "CPU per million records, api + NATS + ingester, batches of 500", Unit: "s", Goal: atMost(3.3, 2.8)},
@@ -117,8 +115,8 @@ func (b *bench) sustained(ctx context.Context, d *deployment.Deployment) (rows, 
 	return r, err
 }
 
-// halfBatch is the number of records per request at half of the sustained rate: equal for
-// all, so that stored requests can be matched.
+// halfBatch is the number of records per request at half the sustained rate. It is
+// constant, so that stored requests can be matched.
 const halfBatch = 1000
 
 // half measures ack latency and freshness at a given rate.
@@ -146,7 +144,6 @@ func (b *bench) half(ctx context.Context, d *deployment.Deployment, rate float64
 	return r, err
 }
 
-// small measures the cost and the rate of small requests.
 func (b *bench) small(ctx context.Context, d *deployment.Deployment) (rows, error) {
 	var all rows
 	for _, c := range []struct {
@@ -179,8 +176,8 @@ func (b *bench) small(ctx context.Context, d *deployment.Deployment) (rows, erro
 	return all, nil
 }
 
-// Resent records are cut into other requests, as after a restart of a broker: no request
-// is a repeat.
+// Resent records are cut into other requests, as after a restart of a broker, so that no
+// request is a repeat.
 const (
 	firstBatch = 500
 	againBatch = 700
@@ -220,8 +217,8 @@ func (b *bench) again(ctx context.Context, d *deployment.Deployment) (rows, erro
 	return all, nil
 }
 
-// passAgain reposts the records of a pass, waits until all are deduplicated, and compares
-// the stored records with the acknowledged ones.
+// passAgain resends the records of a pass, waits until all are deduplicated, and compares
+// stored with acknowledged records.
 func (b *bench) passAgain(ctx context.Context, d *deployment.Deployment, first pass) (pass, error) {
 	cfg := first.load
 	cfg.Batch = againBatch
@@ -243,7 +240,7 @@ func (b *bench) passAgain(ctx context.Context, d *deployment.Deployment, first p
 	})
 }
 
-// deduplicated is the number of records that the ingesters deduplicated.
+// deduplicated returns the number of records that the ingesters deduplicated.
 func deduplicated(ctx context.Context, d *deployment.Deployment) (n int64, err error) {
 	for _, p := range d.Of(deployment.Ingester) {
 		m, err := p.Metrics(ctx)

@@ -19,7 +19,6 @@ import (
 // unknown replaces values that the system does not provide.
 const unknown = "unknown"
 
-// Machine describes the machine of the measurements.
 type Machine struct {
 	CPU        string
 	Cores      int
@@ -27,7 +26,7 @@ type Machine struct {
 	Kernel     string
 	FileSystem string // of the data
 	Sync       time.Duration
-	Load       string // load average of 1, 5 and 15 minutes, before
+	Load       string // load averages of 1, 5 and 15 minutes, before
 }
 
 // Versions are those of the measured programs.
@@ -49,7 +48,7 @@ func lookAround(ctx context.Context, dir string) (Machine, error) {
 	return m, err
 }
 
-// syncTime is the median time to append 4 KiB to a file and fsync it.
+// syncTime returns the median time to append 4 KiB to a file and fsync it.
 func syncTime(ctx context.Context, dir string) (time.Duration, error) {
 	file, err := os.Create(filepath.Join(dir, "sync"))
 	if err != nil {
@@ -75,7 +74,7 @@ func syncTime(ctx context.Context, dir string) (time.Duration, error) {
 	return took[len(took)/2], nil
 }
 
-// content is that of a file of one line.
+// content returns the text of a file of one line.
 func content(name string) string {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -84,7 +83,7 @@ func content(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// after is the text after a name and a colon, in the first such line.
+// after returns the text after a name and a colon, in the first such line.
 func after(file, name string) string {
 	for line := range strings.Lines(content(file)) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
@@ -102,7 +101,6 @@ func memory() string {
 	return fmt.Sprintf("%.1f GiB", float64(kib)/(1<<20))
 }
 
-// fileSystem is the type of the file system of dir.
 func fileSystem(dir string) string {
 	kind, longest := unknown, -1
 	for line := range strings.Lines(content("/proc/self/mounts")) {
@@ -117,7 +115,6 @@ func fileSystem(dir string) string {
 	return kind
 }
 
-// ask fills in the versions of servers and modules.
 func (v *Versions) ask(ctx context.Context, d *deployment.Deployment) error {
 	nc, err := nats.Connect(d.NATSURL)
 	if err != nil {
@@ -129,7 +126,7 @@ func (v *Versions) ask(ctx context.Context, d *deployment.Deployment) error {
 	return err
 }
 
-// commit is the commit of the sources, and whether they are modified.
+// commit returns the commit of the sources, and whether they are modified.
 func commit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty=, with changes that are not committed").Output()
 	if err != nil {

@@ -1,9 +1,9 @@
 // Command bench runs Sluice as separate processes under load, and measures CPU per record,
 // rates, latencies, memory, allocations and bytes. It writes the results to
-// docs/performance.md. Further parts, by name, have deployments and pages of their own.
+// docs/performance.md. Named parts have their own deployments and pages.
 //
 // It exits 0 only if after every run the stored records equal the acknowledged ones. A
-// missed goal is a finding, not a failure.
+// missed goal is not a failure.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// command is the command line that repeats this measurement.
+// command returns the command line that repeats this measurement.
 func command(args []string) string {
 	if len(args) == 0 {
 		return "make bench"
@@ -44,7 +44,6 @@ func command(args []string) string {
 	return fmt.Sprintf("make bench ARGS=%q", strings.Join(args, " "))
 }
 
-// parted is a part that can be measured by itself.
 type parted struct {
 	name    string
 	measure func(*bench, context.Context, *Page) error
@@ -59,20 +58,19 @@ var measurements = []parted{
 	{"questions", (*bench).questions, Page.writeQuestions},
 }
 
-// bench is a measurement under way.
 type bench struct {
 	cfg  config
 	plan plan
-	dir  string // of data and logs; removed at the end
-	seed uint64 // of the records of the latest run
+	dir  string // data and logs; removed at the end
+	seed uint64 // of the latest run's records
 	warm bool   // a load has warmed up
 
 	began time.Time
 }
 
 // measure measures, writes the pages and returns their contents. The error wraps
-// load.ErrNotStored when the stored records differ from the acknowledged ones; then no
-// page is written, and the folder with data and logs stays.
+// load.ErrNotStored when the stored records differ from the acknowledged ones. Then no
+// page is written, and the folder with data and logs is kept.
 func measure(ctx context.Context, cfg config) (_ Page, err error) {
 	p, err := cfg.plan()
 	if err != nil {
@@ -104,7 +102,6 @@ func measure(ctx context.Context, cfg config) (_ Page, err error) {
 	return page, b.all(ctx, &page)
 }
 
-// all measures the requested parts, and writes their pages.
 func (b *bench) all(ctx context.Context, page *Page) error {
 	names := b.cfg.Parts
 	if len(names) == 0 {
@@ -150,7 +147,6 @@ func (b *bench) on(ctx context.Context, page *Page, name string, do func(*deploy
 	return os.RemoveAll(dir)
 }
 
-// note logs a line with its time.
 func (b *bench) note(format string, args ...any) {
-	fmt.Fprintf(b.cfg.log, "%5.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...)) // a closed terminal is no reason to fail
+	fmt.Fprintf(b.cfg.log, "%5.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...)) // a closed terminal is no failure
 }

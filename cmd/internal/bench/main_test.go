@@ -12,8 +12,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestEverythingIsMeasured is `make bench` in small, with all its named parts. The run itself
-// fails when anything else than what was acknowledged is stored.
+// TestEverythingIsMeasured is a short `make bench` with all parts. A run fails when stored
+// records differ from the acknowledged ones.
 func TestEverythingIsMeasured(t *testing.T) {
 	out := t.TempDir()
 	var log strings.Builder
@@ -74,8 +74,8 @@ func TestEverythingIsMeasured(t *testing.T) {
 	}
 }
 
-// wellMeasured wants a figure from every run. Where there is no goal it may be
-// nothing: a part of a short run can be less than a tick of CPU.
+// wellMeasured requires a figure from every run. It may be 0 without a goal: a part of a
+// short run can take less than a tick of CPU.
 func wellMeasured(t *testing.T, what string, row Row, runs int) {
 	t.Helper()
 	expect.Not(t, len(row.Runs) != runs, "%s: %d runs, want %d", what, len(row.Runs), runs)
@@ -84,8 +84,8 @@ func wellMeasured(t *testing.T, what string, row Row, runs int) {
 	}
 }
 
-// wellFormed wants every row of a table to have as many cells as its head, and nothing
-// that is no figure.
+// wellFormed requires tables whose rows have as many cells as the head, and no NaN or
+// template error.
 func wellFormed(t *testing.T, page string) {
 	t.Helper()
 	cells := 0

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Page has all measurements; those not made are empty.
+// Page has all measurements; omitted ones are empty.
 type Page struct {
 	Command  string
 	Short    bool
@@ -30,7 +30,6 @@ type Page struct {
 //go:embed *.md.tmpl
 var sources embed.FS
 
-// write writes the page of this name to dir.
 func (p Page) write(name, dir string) error {
 	page, err := template.New(name+".tmpl").Funcs(template.FuncMap{
 		"number":  number,
@@ -47,12 +46,11 @@ func (p Page) write(name, dir string) error {
 	return os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644)
 }
 
-// writeGoals writes the page of goals and scaling.
 func (p Page) writeGoals(dir string) error { return p.write("performance.md", dir) }
 
 func ms(d time.Duration) string { return number(float64(d) / float64(time.Millisecond)) }
 
-// Missed are the rows that miss their goal.
+// Missed returns the rows that miss their goal.
 func (p Page) Missed() (missed []Row) {
 	for _, r := range p.Goals {
 		if r.Verdict() == no {
@@ -62,11 +60,10 @@ func (p Page) Missed() (missed []Row) {
 	return missed
 }
 
-// Row is one figure, with its value in each run.
 type Row struct {
 	What string
 	Unit string
-	Goal *Goal // nil when there is none
+	Goal *Goal // nil without a goal
 	Runs []float64
 }
 
@@ -74,7 +71,7 @@ type Row struct {
 type Goal struct {
 	AtLeast bool // a minimum; otherwise a maximum
 	Limit   float64
-	Stretch float64 // stretch goal; 0 without one
+	Stretch float64 // 0 without one
 }
 
 func atMost(limit, stretch float64) *Goal { return &Goal{Limit: limit, Stretch: stretch} }
@@ -100,7 +97,7 @@ func (g *Goal) String() string {
 // no is the verdict on a missed goal.
 const no = "**no**"
 
-// Verdict is whether the median meets the goal.
+// Verdict returns whether the median meets the goal, as text.
 func (r Row) Verdict() string {
 	if r.Goal == nil {
 		return ""
@@ -120,10 +117,9 @@ func (r Row) Verdict() string {
 	return no
 }
 
-// Median is that of the runs.
 func (r Row) Median() float64 { return median(r.Runs) }
 
-// Spread is the minimum and the maximum of the runs.
+// Spread returns the minimum and the maximum of the runs.
 func (r Row) Spread() string {
 	return number(slices.Min(r.Runs)) + " – " + number(slices.Max(r.Runs))
 }
@@ -136,7 +132,7 @@ func (r Row) String() string {
 	return text
 }
 
-// median is the middle one, or between the two in the middle.
+// median returns the middle value, or the mean of the two in the middle.
 func median(runs []float64) float64 {
 	sorted := slices.Sorted(slices.Values(runs))
 	if len(sorted) == 0 {

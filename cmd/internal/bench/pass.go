@@ -25,22 +25,22 @@ type pass struct {
 	change  counters  // from before the first request until all records were queryable
 }
 
-// counters are counters of the processes.
+// counters are counters of all processes.
 type counters struct {
 	apiAllocs      float64 // objects the api allocated
 	ingesterAllocs float64 // objects the ingesters allocated
 	blocks         float64 // inserts of the ingesters
-	parts          float64 // parts inserts made, in all tables
+	parts          float64 // parts made by inserts, in all tables
 	streamed       float64 // bytes in the lanes
 	entries        float64 // messages appended to the lanes
 }
 
-// pass posts by cfg, waits until the last record is queryable, and compares the stored
-// records with the acknowledged ones.
+// pass posts by cfg, waits until the last record is queryable, and compares stored with
+// acknowledged records.
 func (b *bench) pass(ctx context.Context, d *deployment.Deployment, cfg load.Config) (pass, error) {
 	b.seed++
 	cfg.URL, cfg.Token, cfg.Seed, cfg.Start = d.URL, d.Token, b.seed, time.Now()
-	cfg.After = cfg.Start.UnixMicro() // positions continue: those below earlier ones would cause lookups
+	cfg.After = cfg.Start.UnixMicro() // positions below earlier ones would cause lookups
 	before, err := stored(ctx, d)
 	if err != nil {
 		return pass{}, err
@@ -50,7 +50,7 @@ func (b *bench) pass(ctx context.Context, d *deployment.Deployment, cfg load.Con
 	})
 }
 
-// send is pass until all records of cfg have arrived.
+// send posts by cfg until all records have arrived.
 func (b *bench) send(ctx context.Context, d *deployment.Deployment, cfg load.Config, arrived func(context.Context, load.Totals) error) (pass, error) {
 	cfg.PIDs = map[string]int{}
 	for _, p := range d.Processes {
@@ -81,7 +81,7 @@ func (b *bench) send(ctx context.Context, d *deployment.Deployment, cfg load.Con
 }
 
 // pause is the polling interval of the number of records. Each poll costs the engine about
-// 5 ms of CPU, although it reads no rows.
+// 5 ms of CPU.
 const pause = 50 * time.Millisecond
 
 // untilStored waits until this number of records is stored.
@@ -107,7 +107,6 @@ func stored(ctx context.Context, d *deployment.Deployment) (int64, error) {
 	return d.Number(ctx, "SELECT count() FROM flow.records")
 }
 
-// count reads the counters.
 func count(ctx context.Context, d *deployment.Deployment) (c counters, err error) {
 	api, err := d.Process(deployment.API).Metrics(ctx)
 	if err != nil {
@@ -137,7 +136,7 @@ func count(ctx context.Context, d *deployment.Deployment) (c counters, err error
 	return c, err
 }
 
-// streamed is the bytes in the lanes and the number of messages appended, by NATS.
+// streamed returns NATS's bytes in the lanes and number of appended messages.
 func streamed(ctx context.Context, d *deployment.Deployment) (bytes, entries float64, err error) {
 	nc, err := nats.Connect(d.NATSURL)
 	if err != nil {
@@ -165,10 +164,9 @@ func (c counters) since(before counters) counters {
 	}
 }
 
-// perRecord is n per acknowledged record.
 func (p pass) perRecord(n float64) float64 { return n / float64(p.Acked.Records) }
 
-// cpu is CPU-seconds per million records of the processes of this name.
+// cpu returns the CPU-seconds per million records of the processes with this name prefix.
 func (p pass) cpu(name string) (sum float64) {
 	for _, used := range p.Processes {
 		if strings.HasPrefix(used.Name, name) {
@@ -178,12 +176,12 @@ func (p pass) cpu(name string) (sum float64) {
 	return sum
 }
 
-// ours is CPU-seconds per million records of all processes but the engine and the load.
+// ours returns the CPU-seconds per million records of api, NATS and ingesters.
 func (p pass) ours() float64 {
 	return p.cpu(deployment.API) + p.cpu(deployment.NATS) + p.cpu(deployment.Ingester)
 }
 
-// peak is the peak memory of the process of this name, in MiB.
+// peak returns the peak memory of a process, in MiB.
 func (p pass) peak(name string) float64 {
 	for _, used := range p.Processes {
 		if used.Name == name {
@@ -197,14 +195,13 @@ func (p pass) peak(name string) float64 {
 type job struct {
 	name string
 	load load.Config
-	took func(pass) error // called with every run but the warm-up
+	took func(pass) error // called after every run but the warm-up
 
-	// beside starts work that runs beside a run until it is ended; may be nil.
+	// beside starts concurrent work, until end is called; may be nil.
 	beside func(context.Context) (end func() error, err error)
 }
 
-// repeat waits for the merges of the previous job, and makes a warm-up and the runs of a
-// job.
+// repeat waits for the merges of the previous job, warms up, and makes the runs of a job.
 func (b *bench) repeat(ctx context.Context, d *deployment.Deployment, j job) error {
 	if err := b.settle(ctx, d); err != nil {
 		return err
@@ -243,7 +240,7 @@ func (b *bench) warmUp(ctx context.Context, d *deployment.Deployment, warm load.
 // warmUp is the share of a load's duration for its warm-up.
 const warmUp = 0.25
 
-// once makes one run, with the work beside it.
+// once makes one run, with its concurrent work.
 func (b *bench) once(ctx context.Context, d *deployment.Deployment, j job) (pass, error) {
 	if j.beside == nil {
 		return b.pass(ctx, d, j.load)
@@ -271,7 +268,7 @@ func (b *bench) settle(ctx context.Context, d *deployment.Deployment) error {
 	return nil
 }
 
-// onDisk is the bytes per record of flow.records and of all tables, after merges.
+// onDisk returns the bytes per record of flow.records and of all tables, after merges.
 func (b *bench) onDisk(ctx context.Context, d *deployment.Deployment) (records, all float64, err error) {
 	if err := b.settle(ctx, d); err != nil {
 		return 0, 0, err

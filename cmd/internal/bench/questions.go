@@ -35,14 +35,14 @@ type step struct {
 	Answers []answer
 }
 
-// answer is the cost of a question about all time and about the last day; the latter only
-// if the question has a time range.
+// answer is the cost of a question about all time, and about the last day if it has a
+// time range.
 type answer struct {
 	Name     string
 	All, Day cost
 }
 
-// cost has times in ms, ClickHouse's CPU time for a hot answer, and the rows and bytes it
+// cost has times in ms, ClickHouse's CPU time for a hot answer, and the rows and bytes
 // read.
 type cost struct {
 	Cold, Hot, CPU float64
@@ -73,7 +73,6 @@ func (b *bench) questions(ctx context.Context, page *Page) error {
 	})
 }
 
-// span is the time span of the simulated history.
 const span = 30 * 24 * time.Hour
 
 // store posts records of a source up to this number, and waits until they are queryable
@@ -89,7 +88,6 @@ func (b *bench) store(ctx context.Context, d *deployment.Deployment, from load.S
 	return d.WaitMerged(ctx)
 }
 
-// ask measures every question, about all time and about the last day.
 func (b *bench) ask(ctx context.Context, d *deployment.Deployment, one *step) error {
 	questions, err := warehouse.Questions()
 	if err != nil {
@@ -131,8 +129,8 @@ func (b *bench) ask(ctx context.Context, d *deployment.Deployment, one *step) er
 	return nil
 }
 
-// times measures a cold answer, and then up to five hot ones, of which it keeps the
-// minimum: other work on the machine only adds to it. Slow questions are repeated less.
+// times measures a cold answer, and then the minimum of up to five hot ones, since other
+// work on the machine only adds time. Slow questions are repeated less.
 func (b *bench) times(ctx context.Context, d *deployment.Deployment, sql string) (c cost, err error) {
 	if err := forget(ctx, d); err != nil {
 		return c, err
@@ -163,7 +161,6 @@ func (b *bench) times(ctx context.Context, d *deployment.Deployment, sql string)
 	return c, err
 }
 
-// ask runs a question once, over HTTP, and reads the whole answer.
 func (c *cost) ask(ctx context.Context, d *deployment.Deployment, sql string) (ms float64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.HTTP+"/?wait_end_of_query=1&max_threads=2", strings.NewReader(sql))
 	if err != nil {
@@ -208,11 +205,10 @@ func forget(ctx context.Context, d *deployment.Deployment) error {
 		if err == nil && entry.Type().IsRegular() {
 			dropCached(path)
 		}
-		return nil // a part deleted meanwhile
+		return nil // a part was deleted meanwhile
 	})
 }
 
-// writeQuestions writes the page, and the figures as JSON beside it.
 func (p Page) writeQuestions(dir string) error {
 	dir = filepath.Join(dir, "performance")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -228,10 +224,10 @@ func (p Page) writeQuestions(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "analytics.json"), append(text, '\n'), 0o644)
 }
 
-// Last is the step of all records.
+// Last returns the step of all records.
 func (a *asked) Last() *step { return a.Steps[len(a.Steps)-1] }
 
-// Goal is the maximum of a hot answer, in ms.
+// Goal returns the maximum of a hot answer, in ms.
 func (a answer) Goal() float64 {
 	if a.Name == "timeline" {
 		return 20
@@ -239,7 +235,7 @@ func (a answer) Goal() float64 {
 	return 100
 }
 
-// Hot formats a time, bold beyond the goal, and empty if not measured.
+// Hot formats a time: bold beyond the goal, empty if not measured.
 func (a answer) Hot(c cost) string {
 	switch {
 	case c.Hot == 0:
@@ -250,7 +246,7 @@ func (a answer) Hot(c cost) string {
 	return number(c.Hot)
 }
 
-// Within is the number of questions that meet the goal about all time, and about a day.
+// Within counts the questions that meet the goal, about all time and about a day.
 func (s *step) Within() string {
 	all, day, days := 0, 0, 0
 	for _, a := range s.Answers {
@@ -267,14 +263,11 @@ func (s *step) Within() string {
 	return fmt.Sprintf("%d of %d about all the time, %d of %d about a day", all, len(s.Answers), day, days)
 }
 
-// Millions are the records.
 func (s *step) Millions() float64 { return float64(s.Records) / 1e6 }
 
-// BytesEach is the bytes per record, in all tables.
+// BytesEach returns the bytes per record in all tables.
 func (s *step) BytesEach() float64 { return float64(s.Bytes) / float64(s.Records) }
 
-// Megabytes are the megabytes read.
 func (c cost) Megabytes() float64 { return float64(c.Bytes) / 1e6 }
 
-// Thousands are the thousands of rows read.
 func (c cost) Thousands() float64 { return float64(c.Rows) / 1e3 }

@@ -10,16 +10,15 @@ import (
 	"sluice/pkg/load"
 )
 
-// Curve is cost, rate and latency as a function of one variable.
+// Curve has cost, rate and latency as functions of one variable.
 type Curve struct {
-	Slug   string // of its deployment
+	Slug   string // of the deployment
 	Title  string
 	What   string // the variable
 	Setup  string // the fixed settings
 	Points []Point
 }
 
-// Point has the figures at one setting.
 type Point struct {
 	X         int
 	Ingesters int
@@ -30,11 +29,11 @@ type Point struct {
 	Again     Row // attempts per request acknowledged
 }
 
-// connectionsBatch is small enough that the bodies of a thousand connections
-// are within the api's memory.
+// connectionsBatch is so small that the bodies of a thousand connections fit the api's
+// memory.
 const connectionsBatch = 50
 
-// scaling measures all curves, each on a deployment of its own.
+// scaling measures all curves, each on its own deployment.
 func (b *bench) scaling(ctx context.Context, page *Page) error {
 	lanes := Curve{Slug: "lanes", Title: "Lanes and ingesters", What: "lanes", Setup: "Batches of 500, 16 connections"}
 	batches := Curve{Slug: "batches", Title: "Records per request", What: "records per request", Setup: "1 lane, 1 ingester, 8 connections"}
@@ -96,8 +95,8 @@ func (b *bench) overLanes(ctx context.Context, d *deployment.Deployment, c *Curv
 	return nil
 }
 
-// share waits until the ingesters share the lanes evenly and all lanes accept records: the
-// api must discover a new lane first.
+// share waits until the ingesters share the lanes evenly and the api, which must discover
+// new lanes, uses all lanes.
 func (b *bench) share(ctx context.Context, d *deployment.Deployment, lanes, ingesters int) error {
 	for len(d.Of(deployment.Ingester)) < ingesters {
 		if _, err := d.AddIngester(ctx); err != nil {
@@ -150,7 +149,6 @@ func evenly(ctx context.Context, d *deployment.Deployment, lanes int) (bool, err
 	return sum == float64(lanes) && slices.Max(held)-slices.Min(held) <= 1, nil
 }
 
-// point measures one setting and adds it to the curve.
 func (b *bench) point(ctx context.Context, d *deployment.Deployment, c *Curve, x int, cfg load.Config) error {
 	at := Point{X: x, Ingesters: len(d.Of(deployment.Ingester))}
 	cfg.Duration = b.plan.point
