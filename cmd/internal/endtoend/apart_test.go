@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// apart starts the four processes of a deployment, each on its own.
+// apart starts the four processes of a deployment separately.
 func (s *stack) apart() (natsServer, engine, api, ingester *process) {
 	s.t.Helper()
 	natsServer, engine, api, ingester = s.startNATS(), s.startEngine(), s.startAPI(), s.startIngester()
@@ -34,18 +34,17 @@ func (s *stack) startIngester(options ...string) *process {
 	return s.started(deployment.Ingester, options...)
 }
 
-// startAPI starts an api, with a token of its own, and does not wait for it.
+// startAPI starts an api with a new token, without waiting for it.
 func (s *stack) startAPI(options ...string) *process {
 	return s.startAPIWith(s.tokenFile(), options...)
 }
 
-// startAPIWith is startAPI with the tokens of a file.
 func (s *stack) startAPIWith(tokens string, options ...string) *process {
 	s.t.Helper()
 	return s.started(deployment.API, append([]string{"--tokens", tokens}, options...)...)
 }
 
-// tokenFile makes a token as an operator would, and keeps it for post.
+// tokenFile makes a token with the command, and keeps it for post.
 func (s *stack) tokenFile() string {
 	s.t.Helper()
 	file, tokens := s.tokensOf("engine-a")
@@ -53,7 +52,7 @@ func (s *stack) tokenFile() string {
 	return file
 }
 
-// tokensOf makes a token for each of some sources, and the file of them.
+// tokensOf makes a token for each source, and a file of them.
 func (s *stack) tokensOf(sources ...string) (file string, tokens []string) {
 	s.t.Helper()
 	var text string
@@ -69,8 +68,8 @@ func (s *stack) tokensOf(sources ...string) (file string, tokens []string) {
 	return file, tokens
 }
 
-// TestAPIStartsWithoutNATS: an api that comes up first says its version, clients are told to
-// try again, and it takes their records once NATS is there.
+// TestAPIStartsWithoutNATS: an api without NATS serves its version, and answers posts 503
+// until NATS is up.
 func TestAPIStartsWithoutNATS(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

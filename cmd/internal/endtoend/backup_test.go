@@ -16,12 +16,12 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// exporter is an engine of three partitions that sends every record in order, and
-// again when it is told to.
+// exporter is an engine of three partitions. It sends all records in order, and can
+// resend them.
 type exporter struct {
 	stack *stack
 	began time.Time
-	sent  [4]int // the last position of each partition that was acknowledged
+	sent  [4]int // last acknowledged position by partition
 }
 
 func (e *exporter) record(partition, position int) string {
@@ -29,8 +29,7 @@ func (e *exporter) record(partition, position int) string {
 		partition, position, partition*1_000_000+position, e.began.UnixMilli()+int64(position), partition*1_000_000+position/10)
 }
 
-// send sends the positions of a partition from one to another, both included, so many
-// in a request.
+// send sends positions from..to of a partition, size records per request.
 func (e *exporter) send(partition, from, to, size int) error {
 	for ; from <= to; from += size {
 		var batch []string
@@ -45,7 +44,7 @@ func (e *exporter) send(partition, from, to, size int) error {
 	return nil
 }
 
-// accepts posts a body that must be accepted, on any goroutine.
+// accepts posts a body that must be accepted. It can run in any goroutine.
 func (s *stack) accepts(body string) error {
 	req, err := http.NewRequest(http.MethodPost, "http://"+s.http+"/flow/flowRecord/batch", strings.NewReader(body))
 	if err != nil {
@@ -63,7 +62,7 @@ func (s *stack) accepts(body string) error {
 	return nil
 }
 
-// sending goes on where the exporter is, until the function it returns is called.
+// sending sends new records until the returned function is called.
 func (e *exporter) sending() (stop func() error) {
 	end, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -88,12 +87,12 @@ func (e *exporter) sending() (stop func() error) {
 	}
 }
 
-// servers are the addresses for an operator's command.
+// servers returns the addresses for an operator's command.
 func (s *stack) servers() []string {
 	return []string{"--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
 }
 
-// held reads what backup or restore prints.
+// held reads the manifest that backup or restore prints.
 func held(t *testing.T, out string) (m backup.Manifest) {
 	t.Helper()
 	for line := range strings.Lines(out) { // log lines may come before
@@ -108,8 +107,8 @@ func held(t *testing.T, out string) (m backup.Manifest) {
 	return m
 }
 
-// again runs a command that is killed as soon as each of some files is there, and
-// returns what it says when it ends by itself.
+// again repeats a command and kills it when the first of the files exists, then the next.
+// It returns the output of the run that completes.
 func again(t *testing.T, files []string, args ...string) string {
 	t.Helper()
 	kills := 0
@@ -142,10 +141,10 @@ func again(t *testing.T, files []string, args ...string) string {
 	}
 }
 
-// TestABackupUnderTrafficIsRestored: an installation is copied while engines send,
-// copy and restore are killed on the way, and what was restored stands where the copy
-// was: after everything is sent again from the positions that it names, while more is
-// sent, nothing is lost, duplicated or counted twice, and what was forgotten stays so.
+// TestABackupUnderTrafficIsRestored: backup under traffic, and restore, both killed on
+// the way. Then exporters resend from the positions that restore names, while new records
+// arrive. No record is lost, duplicated or counted twice, and forgotten records stay
+// forgotten.
 func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -155,7 +154,7 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 		fatal.If(t, e.send(partition, 1, 500, 100))
 	}
 	fatal.If(t, wantOK(s.send(http.MethodPatch, "/spm/login/current/user", `{"name":"Ann"}`)))
-	others := func(s *stack) { // known by its content, and by the key of its request
+	others := func(s *stack) { // identified by content, and by the request's key
 		t.Helper()
 		for key, body := range map[string]string{"a": `{"id":"note","valueType":"NOTE","timestamp":1700000000000}`, "b": `[{"intent":"nameless"},{"intent":"nameless"}]`} {
 			fatal.If(t, wantOK(s.sendWith(http.Header{"Idempotency-Key": {key}}, http.MethodPost, "/flow/flowRecord/batch", []byte(body))))
@@ -163,7 +162,7 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	}
 	others(s)
 	s.eventuallyQuery(20*time.Second, "SELECT count() FROM flow.records", "1503")
-	const gone = 10 // records of an instance, which leave a hole in a message
+	const gone = 10 // records of an instance, which leave a gap in a message
 	s.sluice(0, append([]string{"forget", "--instance", "1000005", "--running", "--yes"}, s.servers()...)...)
 
 	stop := e.sending()
@@ -216,8 +215,8 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 	}
 }
 
-// TestARestoreWritesOverNothing: into servers by address, where there is something or
-// nothing; of a backup that is damaged, or of a later version.
+// TestARestoreWritesOverNothing: into servers by address, empty or not; from a damaged
+// backup, or one of a later version.
 func TestARestoreWritesOverNothing(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

@@ -30,18 +30,18 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// natsUsers are those of deploy/nats/cluster.conf.
+// natsUsers are the users of deploy/nats/cluster.conf.
 var natsUsers = []string{"api", "ingester", "console", "operator"}
 
-// cluster is three processes of nats-server that run deploy/nats/cluster.conf, and
-// the files of those who connect to them.
+// cluster is three nats-server processes with deploy/nats/cluster.conf, and the files of
+// their clients.
 type cluster struct {
 	t       *testing.T
 	dir     string
 	servers []*natsServer
 }
 
-// natsServer is one of them, in a folder of its own.
+// natsServer is one server, in its own folder.
 type natsServer struct {
 	*process
 	t       *testing.T
@@ -53,8 +53,8 @@ type natsServer struct {
 	reloads int
 }
 
-// newCluster prepares three servers whose certificates, and those of their
-// clients, are signed by two CAs, and starts none.
+// newCluster prepares three servers, without starting them. One CA signs certificates for
+// clients, another for routes.
 func newCluster(t *testing.T, clients, routes *natstest.CA) *cluster {
 	t.Helper()
 	conf, err := filepath.Abs("../../../deploy/nats/cluster.conf")
@@ -64,7 +64,7 @@ func newCluster(t *testing.T, clients, routes *natstest.CA) *cluster {
 	for i := range 3 {
 		s := &natsServer{t: t, name: fmt.Sprintf("n%d", i+1), dir: filepath.Join(c.dir, fmt.Sprintf("n%d", i+1)), address: programtest.Address(), route: programtest.Address()}
 		fatal.If(t, os.Mkdir(s.dir, 0o700))
-		// The very file: what it includes is looked for beside this name of it.
+		// A link, because the server looks for included files beside this name.
 		fatal.If(t, os.Symlink(conf, filepath.Join(s.dir, "cluster.conf")))
 		c.servers, all = append(c.servers, s), append(all, "tls://"+s.route)
 	}
@@ -85,8 +85,7 @@ func newCluster(t *testing.T, clients, routes *natstest.CA) *cluster {
 	return c
 }
 
-// trust writes who signs certificates of clients, and of servers, to servers and
-// clients.
+// trust writes the trusted CAs of client and route certificates.
 func (c *cluster) trust(clients, routes []*natstest.CA) {
 	bundle := func(all []*natstest.CA) (pem []byte) {
 		for _, ca := range all {
@@ -116,7 +115,7 @@ func (c *cluster) sign(clients, routes *natstest.CA) {
 	}
 }
 
-// admit writes the passwords that the server takes from its next reload on.
+// admit writes the passwords that the server accepts after its next reload.
 func (s *natsServer) admit(generation string) {
 	var passwords strings.Builder
 	for _, user := range natsUsers {
@@ -125,7 +124,7 @@ func (s *natsServer) admit(generation string) {
 	natstest.Write(s.t, s.dir, "passwords.conf", []byte(passwords.String()))
 }
 
-// passwords writes those that the programs give.
+// passwords writes the passwords of the programs.
 func (c *cluster) passwords(generation string) {
 	for _, user := range natsUsers {
 		natstest.Write(c.t, c.dir, user+"-password", []byte(passwordOf(user, generation)+"\n"))
@@ -134,13 +133,11 @@ func (c *cluster) passwords(generation string) {
 
 func passwordOf(user, generation string) string { return user + "-" + generation + "-71c9" }
 
-// start starts a server.
 func (s *natsServer) start() {
 	s.t.Helper()
 	s.process, s.reloads = startWith(s.t, s.env, "nats-server", "--config", filepath.Join(s.dir, "cluster.conf")), 0
 }
 
-// reload makes every server read its files again.
 func (c *cluster) reload() {
 	c.t.Helper()
 	for _, s := range c.servers {
@@ -160,7 +157,7 @@ func (s *natsServer) reload() {
 	})
 }
 
-// url is where all servers take clients.
+// url returns the client addresses of all servers.
 func (c *cluster) url() string {
 	var all []string
 	for _, s := range c.servers {
@@ -169,14 +166,14 @@ func (c *cluster) url() string {
 	return strings.Join(all, ",")
 }
 
-// as are the options of a program that connects as a user.
+// as returns the options of a program that connects as a user.
 func (c *cluster) as(user string) []string {
 	file := func(name string) string { return filepath.Join(c.dir, name) }
 	return []string{"--nats", c.url(), "--nats-user", user, "--nats-password-file", file(user + "-password"),
 		"--nats-ca", file("ca.pem"), "--nats-cert", file(user + "-cert.pem"), "--nats-key", file(user + "-key.pem")}
 }
 
-// dial connects as a user, as the programs do.
+// dial connects as a user, with the options of the programs.
 func (c *cluster) dial(user string) (nc *nats.Conn, refused chan error) {
 	c.t.Helper()
 	file := func(name string) string { return filepath.Join(c.dir, name) }
@@ -189,7 +186,7 @@ func (c *cluster) dial(user string) (nc *nats.Conn, refused chan error) {
 	return nc, refused
 }
 
-// leader is the server that leads a stream.
+// leader returns the server that leads a stream.
 func (c *cluster) leader(nc *nats.Conn, stream string) (leader *natsServer) {
 	c.t.Helper()
 	js, err := jetstream.New(nc)
@@ -209,7 +206,7 @@ func (c *cluster) leader(nc *nats.Conn, stream string) (leader *natsServer) {
 	return leader
 }
 
-// held waits until three servers have all of a stream.
+// held waits until all three servers have the whole stream.
 func (c *cluster) held(nc *nats.Conn, stream string) {
 	c.t.Helper()
 	js, err := jetstream.New(nc)
@@ -234,7 +231,7 @@ func (c *cluster) held(nc *nats.Conn, stream string) {
 
 var natsBuilt sync.Once
 
-// buildNATS builds the official nats-server, of the version that go.mod names.
+// buildNATS builds the official nats-server, in go.mod's version.
 func buildNATS(t *testing.T) {
 	t.Helper()
 	natsBuilt.Do(func() {
@@ -242,13 +239,13 @@ func buildNATS(t *testing.T) {
 	})
 }
 
-// posting posts records until stop, and counts what is acknowledged.
+// posting posts records until stop, and counts acknowledged ones.
 type posting struct {
 	acked atomic.Int64
-	stop  func() int64 // waits until everything is acknowledged
+	stop  func() int64 // waits until all are acknowledged
 }
 
-// post begins to post to an api, under a token.
+// post starts to post to an api with a token.
 func post(t *testing.T, api, token string) *posting {
 	p := &posting{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -256,7 +253,7 @@ func post(t *testing.T, api, token string) *posting {
 	go func() {
 		defer close(ended)
 		for seed := uint64(1); ctx.Err() == nil; seed++ {
-			// An honest client: what is refused is sent again.
+			// Rejected requests are retried.
 			report, err := load.Run(context.Background(), load.Config{
 				URL: "http://" + api, Token: token, Records: 200, Rate: 500, Batch: 10, Seed: seed, Timeout: 5 * time.Second, GiveUp: 2 * time.Minute,
 			})
@@ -276,7 +273,7 @@ func post(t *testing.T, api, token string) *posting {
 	return p
 }
 
-// flows waits until records that are posted from now on are acknowledged, of each.
+// flows waits until each acknowledges records that it posts from now on.
 func flows(t *testing.T, all ...*posting) {
 	t.Helper()
 	var before []int64
@@ -293,12 +290,11 @@ func flows(t *testing.T, all ...*posting) {
 	}
 }
 
-// TestNATSCluster runs the official nats-server three times with the configuration
-// we deploy, restores there what one server held, and starts two apis and two ingesters
-// each as its user, by certificates. Under load it makes three copies of streams that had
-// one, replaces certificates and passwords, and kills the leaders of lanes. Every record
-// is stored once, and what is not granted is refused. CLUSTER_ROUNDS (make cluster) says
-// how many leaders are killed.
+// TestNATSCluster runs three official nats-servers with the deployed configuration, and
+// restores a backup of a single server. Two apis and two ingesters connect as their
+// users, with certificates. Under load it scales streams to three replicas, replaces
+// certificates and passwords, and kills lane leaders, CLUSTER_ROUNDS of them (make
+// cluster). Every record is stored once, and actions without a grant are rejected.
 func TestNATSCluster(t *testing.T) {
 	t.Parallel()
 	rounds := 1
@@ -317,7 +313,7 @@ func TestNATSCluster(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "backup")
 	s := alone(t, copied)
 	tables := []string{"--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
-	eventually(t, time.Minute, func() error { // three servers that have just begun agree on a leader first
+	eventually(t, time.Minute, func() error { // new servers must first agree on a leader
 		code, out := run(t, "sluice", append(append([]string{"restore", "--from", copied, "--stream-replicas", "1"}, tables...), c.as("operator")...)...)
 		if code != 0 {
 			return errors.New(out)
@@ -357,7 +353,7 @@ func TestNATSCluster(t *testing.T) {
 	})
 	t.Run("passwords are replaced", func(t *testing.T) {
 		c.servers[0].admit("second")
-		c.servers[0].reload() // programs that were connected there go to the others
+		c.servers[0].reload() // its clients reconnect to the others
 		c.passwords("second")
 		for _, s := range c.servers[1:] {
 			s.admit("second")
@@ -370,7 +366,7 @@ func TestNATSCluster(t *testing.T) {
 			leader := c.leader(asOperator, fmt.Sprintf("FLOW_%d", round%2))
 			leader.kill()
 			flow()
-			leader.start() // let in by the new certificates
+			leader.start() // accepted by the new certificates
 			c.held(asOperator, fmt.Sprintf("FLOW_%d", round%2))
 		})
 	}
@@ -406,11 +402,11 @@ func TestNATSCluster(t *testing.T) {
 	s.sluice(0, append(append([]string{"verify"}, tables...), c.as("operator")...)...)
 }
 
-// recordsAlone are stored before there are three servers.
+// recordsAlone is the number of records in the backup.
 const recordsAlone = 400
 
-// alone backs up an installation whose NATS server runs alone, and returns an empty
-// ClickHouse to restore it into.
+// alone backs up an installation with a single NATS server, and returns an empty
+// ClickHouse for the restore.
 func alone(t *testing.T, copied string) *stack {
 	t.Helper()
 	s := newStack(t)
@@ -431,8 +427,8 @@ func alone(t *testing.T, copied string) *stack {
 	return s
 }
 
-// startOn starts two apis and two ingesters on a cluster, and waits until they can
-// work. It returns where the apis listen and where the ops ports of all are.
+// startOn starts two apis and two ingesters on a cluster, and waits until they are ready.
+// It returns the apis' addresses and all ops addresses.
 func (s *stack) startOn(c *cluster, sources ...string) (apis, ops []string) {
 	s.t.Helper()
 	file, tokens := s.tokensOf(sources...)
@@ -455,7 +451,7 @@ func (s *stack) startOn(c *cluster, sources ...string) (apis, ops []string) {
 	return apis, ops
 }
 
-// load is the certificate in files that begin so, as it is now.
+// load reads the current certificate with this file prefix.
 func (c *cluster) load(prefix string) tls.Certificate {
 	c.t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(c.dir, prefix+"cert.pem"), filepath.Join(c.dir, prefix+"key.pem"))
@@ -463,7 +459,7 @@ func (c *cluster) load(prefix string) tls.Certificate {
 	return pair
 }
 
-// refuses fails unless every server ends a connection with this certificate.
+// refuses fails unless every server rejects a connection with this certificate.
 func (c *cluster) refuses(own tls.Certificate, what string) {
 	c.t.Helper()
 	trusted := x509.NewCertPool()
@@ -486,7 +482,7 @@ func (c *cluster) refuses(own tls.Certificate, what string) {
 	}
 }
 
-// greets connects as a server does, and returns the error with which it ends.
+// greets connects as a server does, and returns the error that ends the connection.
 func (c *cluster) greets(address string, own tls.Certificate) error {
 	c.t.Helper()
 	trusted := x509.NewCertPool()

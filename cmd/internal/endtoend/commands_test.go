@@ -211,8 +211,8 @@ func TestMisspeltSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestUpHasTheOptionsOfItsParts: what one can tell the programs one can tell
-// sluice up, but for what it decides itself.
+// TestUpHasTheOptionsOfItsParts: sluice up has all options of the programs, except those
+// that it sets itself.
 func TestUpHasTheOptionsOfItsParts(t *testing.T) {
 	flags := func(args ...string) []string {
 		_, page := run(t, args[0], append(args[1:], "--help")...)

@@ -18,7 +18,7 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// visitor is a browser at the console.
+// visitor is a browser of the console.
 type visitor struct {
 	t      *testing.T
 	url    string
@@ -63,7 +63,6 @@ func (v *visitor) send(path string, form url.Values) (status int, page string) {
 	return res.StatusCode, string(body)
 }
 
-// eventuallyShows waits until a page shows every part.
 func (v *visitor) eventuallyShows(path string, want ...string) {
 	v.t.Helper()
 	eventually(v.t, 30*time.Second, func() error {
@@ -82,7 +81,7 @@ var (
 	workOfProcesses = regexp.MustCompile(`^(Open incidents|Active instances without an event for 60 min|(User tasks|Timers) past their due date|Jobs past their deadline)$`)
 )
 
-// needsNothing fails if the overview names anything but open work of processes, as the simulated engine leaves it.
+// needsNothing fails if the overview lists problems other than the simulated engine's open work of processes.
 func (v *visitor) needsNothing() {
 	v.t.Helper()
 	_, page := v.send("/", nil)
@@ -97,9 +96,8 @@ func (v *visitor) needsNothing() {
 	}
 }
 
-// TestTheConsoleShowsWhatUpDoes is the newcomer's way: start, follow the link that is
-// printed first, load, and see it; stop in the middle, start again, and find everything once.
-// Another console runs apart.
+// TestTheConsoleShowsWhatUpDoes: start, follow the printed link, load, and look. Stop during a load and restart:
+// every record is there once. A second console runs separately.
 func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -119,7 +117,7 @@ func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
 	v.eventuallyShows("/sources", "<h2 id=\"source-0\" class=\"name\">local</h2>", "<th scope=\"row\" class=\"name\">local</th>", "<th scope=\"row\" class=\"id\">1</th>")
 	expect.Not(t, strings.Contains(greeting, s.token), "the greeting shows the token")
 	s.load("--records", "20000", "--batch", "500", "--connections", "8", "--seed", "2", "--gzip")
-	if code := p.stop(); code != 0 { // records are still on their way
+	if code := p.stop(); code != 0 { // records are in flight
 		t.Fatalf("stopped with exit %d, want 0", code)
 	}
 	s.up()

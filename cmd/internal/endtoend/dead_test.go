@@ -19,7 +19,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// exec runs a statement that changes something in ClickHouse.
+// exec runs a statement in ClickHouse.
 func (s *stack) exec(sql string) {
 	s.t.Helper()
 	req, err := http.NewRequest(http.MethodPost, "http://"+s.chHTTP+"/", strings.NewReader(sql))
@@ -35,7 +35,7 @@ func (s *stack) exec(sql string) {
 	}
 }
 
-// publish puts a message into a lane past the api.
+// publish publishes a message to a lane, bypassing the api.
 func (s *stack) publish(lane int, body string, head nats.Header) {
 	s.t.Helper()
 	if _, err := s.jetStream().PublishMsg(&nats.Msg{Subject: fmt.Sprintf("flow.%d.record", lane), Header: head, Data: []byte(body)}); err != nil {
@@ -43,15 +43,15 @@ func (s *stack) publish(lane int, body string, head nats.Header) {
 	}
 }
 
-// sluice runs an operator's command and returns what it prints and logs; the exit
-// status must be want.
+// sluice runs an operator's command and returns its output and log. The exit status must
+// be want.
 func (s *stack) sluice(want int, args ...string) string {
 	s.t.Helper()
 	out, log := s.printed(want, args...)
 	return out + log
 }
 
-// printed is sluice with the log apart.
+// printed is sluice with a separate log.
 func (s *stack) printed(want int, args ...string) (out, log string) {
 	s.t.Helper()
 	code, out, log := ran(s.t, "sluice", append(args, "--data", s.data)...)
@@ -61,7 +61,6 @@ func (s *stack) printed(want int, args ...string) (out, log string) {
 	return out, log
 }
 
-// letter is a line of sluice dead list --json.
 type letter struct {
 	Number   uint64
 	Code     string
@@ -88,7 +87,7 @@ func (s *stack) letters(filters ...string) []letter {
 	}
 }
 
-// eventuallyLetters waits until what is listed, without numbers, is want.
+// eventuallyLetters waits until the dead letters, without numbers, are want.
 func (s *stack) eventuallyLetters(want ...letter) (numbers []string) {
 	s.t.Helper()
 	eventually(s.t, 20*time.Second, func() error {
@@ -107,9 +106,9 @@ func (s *stack) eventuallyLetters(want ...letter) (numbers []string) {
 	return numbers
 }
 
-// TestAPoisonRecordIsSetAsideAndReplayedOnce: ClickHouse refuses one record of
-// a batch. The others are stored; it waits with its reason, comes back as long
-// as it is refused, and is stored once when it is not.
+// TestAPoisonRecordIsSetAsideAndReplayedOnce: ClickHouse rejects one record of a batch.
+// The others are stored; it is dead-lettered with its reason, again after each replay,
+// until it is accepted and stored once.
 func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -184,8 +183,8 @@ func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 	})
 }
 
-// TestABrokenMessageIsSetAsideWhole: what cannot be decoded blocks nothing,
-// and can be looked at and dropped.
+// TestABrokenMessageIsSetAsideWhole: a message that cannot be decoded blocks nothing, and
+// can be inspected and dropped.
 func TestABrokenMessageIsSetAsideWhole(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

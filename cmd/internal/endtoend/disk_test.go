@@ -13,8 +13,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// disk puts a file system of its own under a folder. Its size can be changed
-// while it is used.
+// disk is a separate file system under a folder. It can be resized while in use.
 type disk struct {
 	t    *testing.T
 	path string
@@ -33,7 +32,7 @@ func newDisk(t *testing.T, path string) *disk {
 	return d
 }
 
-// leave makes the disk so large that so many bytes are free.
+// leave resizes the disk to this number of free bytes.
 func (d *disk) leave(free uint64) {
 	d.t.Helper()
 	var stat syscall.Statfs_t
@@ -42,8 +41,8 @@ func (d *disk) leave(free uint64) {
 	fatal.If(d.t, syscall.Mount("", d.path, "", syscall.MS_REMOUNT, fmt.Sprintf("size=%d", used+free)))
 }
 
-// TestAFullDiskOfClickHouseKeepsEverything: records wait in the stream until
-// there is room.
+// TestAFullDiskOfClickHouseKeepsEverything: records wait in the stream until there is
+// space.
 func TestAFullDiskOfClickHouseKeepsEverything(t *testing.T) {
 	s := newStack(t)
 	d := newDisk(t, filepath.Join(s.data, "clickhouse"))

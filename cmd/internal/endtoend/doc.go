@@ -1,3 +1,3 @@
-// Package endtoend holds the tests that run the built programs as processes:
-// real NATS, the real engine, real ports, real kills.
+// Package endtoend tests the built programs as processes, with the real NATS, the real
+// engine, real ports, and real kills.
 package endtoend

@@ -18,8 +18,8 @@ const (
 	aField      = "/ds/dataset/field/custom/orders/total%2Fsum"
 )
 
-// TestUsersAndFields changes a user and a dataset field in every way, reads
-// them back, and finds them again after the product was killed.
+// TestUsersAndFields changes a user and a dataset field in every way, reads them back,
+// and reads them again after a kill.
 func TestUsersAndFields(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -83,7 +83,7 @@ func TestUsersAndFields(t *testing.T) {
 	s.eventuallyQuery(20*time.Second, "SELECT count(), uniqExact(stream_seq) FROM flow.changes", "25\t25")
 }
 
-// sendIf is send on the condition that the target still is as tag says.
+// sendIf is send with If-Match.
 func (s *stack) sendIf(tag, method, path, body string) (*http.Response, string) {
 	s.t.Helper()
 	return s.sendWith(http.Header{"If-Match": {tag}}, method, path, []byte(body))

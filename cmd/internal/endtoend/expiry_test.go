@@ -12,12 +12,12 @@ import (
 	"sluice/pkg/flow"
 )
 
-// daysAgo is a UTC day, such as 2025-11-21.
+// daysAgo returns a UTC day, such as 2025-11-21.
 func daysAgo(n int) string { return time.Now().UTC().AddDate(0, 0, -n).Format(time.DateOnly) }
 
-// aged is an installation of ten days: it has stored messages 1 to 3 of lane 0 five days
-// ago, yesterday, and today, of two, three and one records. Its ingester is stopped while
-// their rows, counters, and totals get these days. first is a record of message 1.
+// aged is an installation of ten days. Messages 1 to 3 of lane 0 were stored five days
+// ago, yesterday, and today, with two, three and one records. The ingester is stopped
+// while rows, counters, and totals are aged. first is a record of message 1.
 func aged(t *testing.T) (s *stack, first string) {
 	t.Helper()
 	s = newStack(t)
@@ -68,17 +68,16 @@ func aged(t *testing.T) (s *stack, first string) {
 	return s, first
 }
 
-// keep sets the retention of records and counters, as an operator does.
+// keep sets the retention of records and counters.
 func (s *stack) keep(days string) string {
 	s.t.Helper()
 	return s.sluice(0, "migrate", "ttl", "--keep-records", days, "--keep-counts", days,
 		"--nats", "nats://"+s.nats, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
 }
 
-// TestExpiredAndMissingNeverLookAlike: what has expired of an installation that is older
-// than its retention is no fault, whether it is merged away or not, whether its messages
-// are purged or not, and after the retention was made longer again. What is missing of a
-// day that is kept is one, also where its messages are purged.
+// TestExpiredAndMissingNeverLookAlike: expired records are no fault, merged away or not,
+// with purged messages or not, and after the retention was extended again. Missing
+// records of a retained day are a fault, also after their messages were purged.
 func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 	t.Parallel()
 	s, first := aged(t)
@@ -123,7 +122,7 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 	s.purge(2)
 	kept("its messages are purged", 5, "4")
 
-	// Sent again, it is a new record; and then it is known.
+	// A resent expired record is a new record; after that it is deduplicated.
 	for _, body := range []string{first, "[" + first + "]"} {
 		fatal.If(t, wantOK(s.post([]byte(body))))
 	}
@@ -137,7 +136,7 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 		t.Errorf("%s rows, %v, want 5, and one of them sent again", got, err)
 	}
 
-	// ClickHouse set back: counters are gone as rows are.
+	// ClickHouse is set back: rows and counters are missing.
 	s.exec("ALTER TABLE flow.records DELETE WHERE stream_seq = 2 SETTINGS mutations_sync = 2")
 	s.exec("ALTER TABLE flow.counts_1m DELETE WHERE stored_day = '" + daysAgo(1) + "' SETTINGS mutations_sync = 2")
 	r := s.verify(1)

@@ -21,7 +21,7 @@ import (
 
 const person = "anna.lindqvist@example.org"
 
-// forget runs sluice forget and returns the receipts; the exit status must be want.
+// forget runs sluice forget and returns the receipts. The exit status must be want.
 func (s *stack) forget(want int, args ...string) (all []forget.Receipt, out string) {
 	s.t.Helper()
 	out = s.sluice(want, s.forgetArgs(args...)...)
@@ -41,7 +41,7 @@ func (s *stack) forgetArgs(args ...string) []string {
 	return append([]string{"forget", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)
 }
 
-// lifeOf are the records of an instance with a variable, of every kind of identity.
+// lifeOf returns the records of an instance with a variable, of every kind of identity.
 func lifeOf(key, position int, value string, now time.Time) (positioned, others []string) {
 	of := func(n int, valueType, intent, value string) string {
 		return fmt.Sprintf(`{"partitionId":1,"position":%d,"key":%d,"recordType":"EVENT","valueType":%q,"intent":%q,"timestamp":%d,"value":{"bpmnProcessId":"letters","processInstanceKey":%d,%s}}`,
@@ -64,9 +64,9 @@ func lifeOf(key, position int, value string, now time.Time) (positioned, others 
 	return positioned, others
 }
 
-// TestForgetAPerson: everything that a person's instances have left goes, from
-// tables, lanes and dead letters, while records flow and after the command was
-// killed; and what others have sent is all there, for verify and for rebuild.
+// TestForgetAPerson: all records of a person's instances are removed from tables, lanes
+// and dead letters, while records flow and after the command was killed. All other
+// records remain, for verify and for rebuild.
 func TestForgetAPerson(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -92,7 +92,7 @@ func TestForgetAPerson(t *testing.T) {
 	}
 	post([]string{`{"id":"the lane begins with it"}`}, 1)
 	post(all, 7)
-	post(again, 5) // of which nothing is stored again
+	post(again, 5) // deduplicated
 	const key = 9_000_000_000_000_000
 	fatal.If(t, wantOK(s.post(fmt.Appendf(nil, `{"id":"p","value":{"processInstanceKey":%d,"errorMessage":"poison","about":%q}}`, key, person))))
 	loaded := s.loading("--records", "9000", "--rate", "1000", "--batch", "20", "--seed", "1")
@@ -161,8 +161,8 @@ func TestForgetAPerson(t *testing.T) {
 		t.Errorf("rebuilt: %+v", r)
 	}
 
-	// What comes again does not come back, now and after a restart, which reads in
-	// the lanes which requests it knows.
+	// Resent records are not stored, now and after a restart, which reads the known
+	// requests from the lanes.
 	post(again, 4)
 	s.eventuallyQuery(20*time.Second, fmt.Sprintf("SELECT countIf(process_instance_key = '%d'), countIf(process_instance_key = '%d') FROM flow.records", key, key+1000), "0\t8")
 	accounts(24+24, 27+24+24)
@@ -178,7 +178,7 @@ func TestForgetAPerson(t *testing.T) {
 	}
 }
 
-// TestForgetRefuses: an instance that has not ended, and one that there is not.
+// TestForgetRefuses: an instance that has not ended, and one that does not exist.
 func TestForgetRefuses(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -203,10 +203,10 @@ func TestForgetRefuses(t *testing.T) {
 		t.Errorf("got %+v, want 5 records", got)
 	}
 	s.verify(0)
-	positioned, _ = lifeOf(9_000_000_000_000_000, 1, person, time.Now()) // what it sends later is stored
+	positioned, _ = lifeOf(9_000_000_000_000_000, 1, person, time.Now()) // its later records are stored
 	fatal.If(t, wantOK(s.post([]byte(positioned[5]))))
 	s.eventuallyStored(6)
-	// The messages go with the history of the lane.
+	// The purger removes the messages with the lane's history.
 	last := s.jetStreamLast()
 	s.purge(last - 1)
 	if r := s.verify(0); r.Purged() != (flow.Totals{Read: 5, Stored: 5}) || r.Lanes[0].ForgottenBefore != 5 {
@@ -215,7 +215,7 @@ func TestForgetRefuses(t *testing.T) {
 	s.goneFromStreams(person)
 }
 
-// jetStreamLast is the last message of lane 0.
+// jetStreamLast returns the last sequence of lane 0.
 func (s *stack) jetStreamLast() uint64 {
 	s.t.Helper()
 	info, err := s.jetStream().StreamInfo("FLOW_0")
@@ -223,7 +223,7 @@ func (s *stack) jetStreamLast() uint64 {
 	return info.State.LastSeq
 }
 
-// forgotten is the receipt of a command that has done it.
+// forgotten returns the receipt of a completed command.
 func (s *stack) forgotten(args ...string) forget.Receipt {
 	s.t.Helper()
 	all, out := s.forget(0, args...)
@@ -231,7 +231,7 @@ func (s *stack) forgotten(args ...string) forget.Receipt {
 	return all[0]
 }
 
-// goneFromTables looks for a text in every row of every table.
+// goneFromTables requires that no row of any table contains a text.
 func (s *stack) goneFromTables(text string) {
 	s.t.Helper()
 	tables, err := s.query("SELECT name FROM system.tables WHERE database = 'flow' AND engine LIKE '%MergeTree' ORDER BY name")
@@ -242,7 +242,7 @@ func (s *stack) goneFromTables(text string) {
 	}
 }
 
-// goneFromStreams looks for a text in every message of every stream.
+// goneFromStreams requires that no message of any stream contains a text.
 func (s *stack) goneFromStreams(text string) {
 	s.t.Helper()
 	js := s.jetStream()
@@ -262,7 +262,7 @@ func (s *stack) goneFromStreams(text string) {
 	expect.Not(s.t, seen == 0, "the streams are empty")
 }
 
-// plainText is a message, and behind it what the requests of an entry say.
+// plainText returns a message, followed by the decompressed requests of an entry.
 func plainText(msg *nats.RawStreamMsg) string {
 	all := fmt.Sprint(msg.Header) + string(msg.Data)
 	var e flow.Entry

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestLargeRecordsArriveWhole: an exporter that is refused one record sends it again and
-// again, and exports nothing after it.
+// TestLargeRecordsArriveWhole: an exporter would retry a rejected record forever, and
+// export nothing after it.
 func TestLargeRecordsArriveWhole(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -24,7 +24,7 @@ func TestLargeRecordsArriveWhole(t *testing.T) {
 		resource string
 		status   int
 	}{
-		{"l-1", noise(room("l-1", 2_130<<10)), http.StatusOK},                                  // beyond two megabytes, and does not compress
+		{"l-1", noise(room("l-1", 2_130<<10)), http.StatusOK},                                  // above two megabytes, and incompressible
 		{"l-2", strings.Repeat("<bpmn:task/>", 4_500_000/12), http.StatusOK},                   // a deployment
 		{"l-3", noise(room("l-3", longest)), http.StatusOK},                                    // the longest
 		{"l-4", noise(room("l-4", longest+1)), http.StatusRequestEntityTooLarge},               // one byte more
@@ -43,7 +43,7 @@ func TestLargeRecordsArriveWhole(t *testing.T) {
 	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.records WHERE startsWith(id, 'l-')", "3")
 }
 
-// noise is text that no compression makes shorter by much, and JSON writes as it is.
+// noise is incompressible text that JSON does not escape.
 func noise(n int) string {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	rng := rand.New(rand.NewPCG(uint64(n), 7))

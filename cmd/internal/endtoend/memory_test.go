@@ -16,7 +16,7 @@ import (
 
 const mib = 1 << 20
 
-// peak is the most memory the process ever had resident, in bytes.
+// peak returns the peak resident memory of the process, in bytes.
 func (p *process) peak() int64 {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
@@ -28,8 +28,8 @@ func (p *process) peak() int64 {
 	return kb << 10
 }
 
-// hugeBody is records of about size bytes each, as many as total holds. Less
-// than half of each does not shrink when it is compressed; the rest does.
+// hugeBody returns records of about size bytes, up to total. Less than half of each is
+// incompressible.
 func hugeBody(seed uint64, size, total int) []byte {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -51,8 +51,8 @@ func hugeBody(seed uint64, size, total int) []byte {
 	return append(body, ']')
 }
 
-// TestTheMemoryOfTheIngesterIsBounded: huge records gather while ClickHouse
-// stands still, and then a long backlog is drained.
+// TestTheMemoryOfTheIngesterIsBounded: huge records wait while ClickHouse is stopped, and
+// then a long backlog is drained.
 func TestTheMemoryOfTheIngesterIsBounded(t *testing.T) {
 	const bound = 512 * mib
 	s := newStack(t)

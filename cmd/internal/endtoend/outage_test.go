@@ -14,7 +14,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// page is what an ops port shows, and its status.
+// page returns the status and the body of an ops page.
 func (s *stack) page(ops, path string) (int, string) {
 	res, err := s.client.Get("http://" + ops + path)
 	if err != nil {
@@ -28,8 +28,7 @@ func (s *stack) page(ops, path string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// metric is the value of a metric, by its name with labels, -1 when the page
-// does not show it.
+// metric returns the value of a metric, by its name with labels; -1 when missing.
 func (s *stack) metric(ops, name string) float64 {
 	_, page := s.page(ops, "/metrics")
 	for line := range strings.Lines(page) {
@@ -42,8 +41,8 @@ func (s *stack) metric(ops, name string) float64 {
 	return -1
 }
 
-// loading posts records in the background, as an honest client; the function
-// it returns waits until all are acknowledged.
+// loading posts records in the background. The returned function waits until all are
+// acknowledged.
 func (s *stack) loading(args ...string) (acknowledged func()) {
 	s.t.Helper()
 	p := start(s.t, "sluice", append([]string{"load", "--url", "http://" + s.http, "--token", s.token}, args...)...)
@@ -62,7 +61,7 @@ func (s *stack) stored(n int) {
 		fmt.Sprintf("%d\t%d\t%d", n, n, n))
 }
 
-// noDeadLetters fails if anything was set aside.
+// noDeadLetters fails if there are dead letters.
 func (s *stack) noDeadLetters() {
 	s.t.Helper()
 	if letters := s.letters(); len(letters) > 0 {
@@ -70,10 +69,10 @@ func (s *stack) noDeadLetters() {
 	}
 }
 
-// TestServersThatAreAway: /readyz names the server that is missing, posts are accepted
-// without ClickHouse and answered 503 within seconds while NATS hangs, and both resume
-// by themselves. Four processes begin with nothing, and end with 0. What is lost or
-// duplicated on the way, chaos looks for.
+// TestServersThatAreAway: /readyz names the missing server. Without ClickHouse posts are
+// accepted; while NATS hangs they get 503 within seconds. Both resume automatically. The
+// processes start without data, and exit with 0. Chaos tests cover lost and duplicated
+// records.
 func TestServersThatAreAway(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -120,10 +119,10 @@ func TestServersThatAreAway(t *testing.T) {
 	}
 }
 
-// busy is how long an answer may take on a busy machine that takes 2 s on another.
+// busy is the limit of an answer that takes 2 s on an idle machine.
 const busy = 3 * time.Second
 
-// notReady waits until an ops port names what is missing.
+// notReady waits until an ops port names the missing server.
 func (s *stack) notReady(ops, missing string) {
 	s.t.Helper()
 	eventually(s.t, 20*time.Second, func() error {
@@ -134,8 +133,8 @@ func (s *stack) notReady(ops, missing string) {
 	})
 }
 
-// TestTruncatedSourcesAreRestored as docs/runbooks/lanes.md says: the lane halts, its
-// statements fill flow.sources, and what is sent again is deduplicated.
+// TestTruncatedSourcesAreRestored as docs/runbooks/lanes.md says: the lane halts, the
+// statements fill flow.sources, and resent records are deduplicated.
 func TestTruncatedSourcesAreRestored(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -144,7 +143,7 @@ func TestTruncatedSourcesAreRestored(t *testing.T) {
 	fatal.If(t, e.send(1, 1, 300, 50))
 	const rows = "SELECT count(), uniqExact(position) FROM flow.records"
 	s.eventuallyQuery(20*time.Second, rows, "300\t300")
-	if code := ingester.stop(); code != 0 { // a claim that is open is stored once more
+	if code := ingester.stop(); code != 0 { // an open claim is inserted again
 		t.Fatalf("the ingester stopped with exit %d", code)
 	}
 	s.exec("TRUNCATE TABLE flow.sources")
@@ -159,7 +158,7 @@ func TestTruncatedSourcesAreRestored(t *testing.T) {
 	s.eventuallyQuery(20*time.Second, rows, "400\t400")
 }
 
-// statementsOf are the SQL statements of a section of docs/runbooks/lanes.md.
+// statementsOf returns the SQL statements of a section of docs/runbooks/lanes.md.
 func statementsOf(t *testing.T, section string) (all []string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/runbooks/lanes.md")
@@ -176,8 +175,8 @@ func statementsOf(t *testing.T, section string) (all []string) {
 	return all
 }
 
-// halted waits until the ingester says in /readyz and in its log that its lane is halted,
-// and why.
+// halted waits until /readyz and the log of the ingester report the halted lane and the
+// reasons.
 func (s *stack) halted(p *process, says ...string) {
 	s.t.Helper()
 	eventually(s.t, 40*time.Second, func() error {

@@ -17,7 +17,7 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// bin holds the programs under test, built once for the whole package.
+// bin has the programs under test, built once for the package.
 var bin string
 
 func TestMain(m *testing.M) {
@@ -38,20 +38,20 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// process is a program that a test has started.
+// process is a program that a test started.
 type process struct {
 	*programtest.Process
 	t    *testing.T
 	name string
 }
 
-// start runs a program with args; the test's end kills it if it still runs.
+// start runs a program. The end of the test kills it if it still runs.
 func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
 	return startWith(t, nil, program, args...)
 }
 
-// startWith is start with further variables in the environment.
+// startWith is start with further environment variables.
 func startWith(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, program), args...)
@@ -59,16 +59,14 @@ func startWith(t *testing.T, env []string, program string, args ...string) *proc
 	return &process{Process: programtest.Start(t, program, cmd, false), t: t, name: program}
 }
 
-// run runs a program to its end and returns its exit status and output: standard output,
-// then its log.
+// run runs a program to its end and returns its exit status, its output and then its log.
 func run(t *testing.T, program string, args ...string) (int, string) {
 	t.Helper()
 	code, out, log := ran(t, program, args...)
 	return code, out + log
 }
 
-// ran is run with a separate log: on a busy machine a command may log warnings, which are
-// not part of its output.
+// ran is run with a separate log, because a command may log warnings on a busy machine.
 func ran(t *testing.T, program string, args ...string) (code int, out, log string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -83,7 +81,7 @@ func ran(t *testing.T, program string, args ...string) (code int, out, log strin
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// environ is the environment of a program; only sluice gets the engine's file.
+// environ returns the environment of a program; only sluice gets the engine's file.
 func environ(program string) []string {
 	if program == "sluice" {
 		return programtest.Environ(library.EnvLibrary)
@@ -93,7 +91,6 @@ func environ(program string) []string {
 
 func (p *process) text() string { return p.Output() }
 
-// signal sends a signal to the process itself.
 func (p *process) signal(sig syscall.Signal) {
 	p.t.Helper()
 	if !p.Signal(sig) {
@@ -101,7 +98,6 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// kill kills the process and waits for its end.
 func (p *process) kill() { p.Kill() }
 
 // stop stops the process gracefully and returns its exit status.
@@ -120,5 +116,4 @@ func (p *process) wait(limit time.Duration) int {
 	return code
 }
 
-// eventually polls until check returns no error.
 var eventually = programtest.Eventually

@@ -12,8 +12,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestTheFirstTenMinutes does what the README and the greeting of sluice up say, on an empty folder: no
-// check, no page, and no lint finds anything wrong then.
+// TestTheFirstTenMinutes follows the README and the greeting of sluice up, on an empty folder. Then no
+// check, no page, and no lint reports a problem.
 func TestTheFirstTenMinutes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -32,8 +32,7 @@ func TestTheFirstTenMinutes(t *testing.T) {
 	}
 }
 
-// firstTenMinutes does what the README and the greeting of sluice up say: the loads, and
-// the record.
+// firstTenMinutes runs the loads of the README and posts the record of the greeting.
 func firstTenMinutes(t *testing.T, s *stack, greeting string) {
 	t.Helper()
 	readme, err := os.ReadFile("../../../README.md")

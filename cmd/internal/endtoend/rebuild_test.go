@@ -16,8 +16,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// rebuild runs sluice rebuild and returns its report; the exit status must be
-// want.
+// rebuild runs sluice rebuild and returns its report. The exit status must be want.
 func (s *stack) rebuild(want int, into string) rebuild.Report {
 	s.t.Helper()
 	out, log := s.printed(want, s.rebuildArgs(into)...)
@@ -32,8 +31,8 @@ func (s *stack) rebuildArgs(into string) []string {
 	return []string{"rebuild", "--json", "--into", into, "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
 }
 
-// TestRebuildMakesTheSameTables: the lanes give back what the tables hold, with
-// dead letters, replays, drops and repeats among it; after it was killed; and the rebuilt tables take the place of damaged ones.
+// TestRebuildMakesTheSameTables from lanes with dead letters, replays, drops and repeats, also after a kill. The
+// rebuilt tables replace damaged ones.
 func TestRebuildMakesTheSameTables(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -56,10 +55,10 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	s.sluice(0, "dead", "drop", fmt.Sprint(letters[0].Number), "--yes", "--nats", at)
 	s.sluice(0, "dead", "replay", fmt.Sprint(letters[1].Number), "--nats", at)
 	s.load("--records", "16000", "--batch", "100", "--connections", "1", "--seed", "1") // a message for each request
-	if err := wantOK(s.post([]byte(`{"id":"p0-0"}`))); err != nil {                     // again, and repeated
+	if err := wantOK(s.post([]byte(`{"id":"p0-0"}`))); err != nil {                     // a repeat
 		t.Fatal(err)
 	}
-	s.eventuallyStored(16012) // garbage is one, a replay is another
+	s.eventuallyStored(16012) // the garbage counts as one, the replay as another
 	s.exec("OPTIMIZE TABLE flow.records FINAL")
 	s.verify(0, "--deep")
 
@@ -116,9 +115,8 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	})
 }
 
-// TestARepeatNeverOutlivesItsOriginal: the lane holds a record only as it was
-// sent again, its original is in the table alone. A record without an identity
-// of its own came again with its request.
+// TestARepeatNeverOutlivesItsOriginal: originals are purged from the lane and only in the table; the lane has only
+// their repeats. A record without an identity was repeated with its request.
 func TestARepeatNeverOutlivesItsOriginal(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -136,11 +134,11 @@ func TestARepeatNeverOutlivesItsOriginal(t *testing.T) {
 		fatal.If(t, wantOK(s.post([]byte(body))))
 		time.Sleep(20 * time.Millisecond) // a message each
 	}
-	nameless, err := s.jetStream().GetMsg("FLOW_0", 5) // of an api that knows no more that it has sent it
+	nameless, err := s.jetStream().GetMsg("FLOW_0", 5) // as by an api that no longer has the request id
 	fatal.If(t, err)
 	nameless.Header.Del(nats.MsgIdHdr)
 	s.publish(0, string(nameless.Data), nameless.Header)
-	if err := wantOK(s.post([]byte(`{"intent":"once"}`))); err != nil { // may have come before, for all that the lane will tell
+	if err := wantOK(s.post([]byte(`{"intent":"once"}`))); err != nil { // may be a repeat, for all that the lane shows
 		t.Fatal(err)
 	}
 	s.eventuallyStored(13)
@@ -155,7 +153,7 @@ func TestARepeatNeverOutlivesItsOriginal(t *testing.T) {
 	s.eventuallyQuery(5*time.Second, fmt.Sprintf(places, "flow_rebuild"), want)
 	s.eventuallyQuery(5*time.Second, "SELECT sum(records), (SELECT sum(rows) FROM flow_rebuild.sources) FROM flow_rebuild.counts_1m", "7\t7")
 
-	// And the tables work in the place of those in use.
+	// The rebuilt tables work in place of the old ones.
 	if code := ingester.stop(); code != 0 {
 		t.Fatalf("the ingester stopped with exit %d", code)
 	}
@@ -165,15 +163,14 @@ func TestARepeatNeverOutlivesItsOriginal(t *testing.T) {
 	ingester = s.startIngester()
 	s.waitReady(ingester, s.ingesterOps)
 	fatal.If(t, wantOK(s.post([]byte("["+one(5, "")+","+one(2, `,"sequence":9`)+"]"))))
-	s.eventuallyStored(10) // of what the lane holds
+	s.eventuallyStored(10) // records in the lane
 	if r := s.verify(0, "--deep"); r.Total().Repeated != 7 || r.Purged() != (flow.Totals{Read: 5, Stored: 5}) {
 		t.Errorf("got %+v, purged %+v", r.Total(), r.Purged())
 	}
 }
 
-// TestTablesThatWereSetBackAreRebuilt: the lane halts before anything is stored on top,
-// and sluice rebuild brings back what the lane holds. What expired or was deleted before
-// does not count as missing.
+// TestTablesThatWereSetBackAreRebuilt: the lane halts before it stores more, and sluice rebuild restores the lane's
+// records. Rows that expired or were deleted earlier do not count as missing.
 func TestTablesThatWereSetBackAreRebuilt(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -195,7 +192,7 @@ func TestTablesThatWereSetBackAreRebuilt(t *testing.T) {
 	}
 	ingester = s.startIngester()
 	s.halted(ingester, "ClickHouse was set back", "1002 of the 1002 stored rows", "sluice rebuild")
-	bare() // the log knows the request
+	bare() // the log has the request
 	stop()
 	for _, sql := range s.rebuild(1, "flow_back").Swap {
 		s.exec(sql)
@@ -206,7 +203,7 @@ func TestTablesThatWereSetBackAreRebuilt(t *testing.T) {
 	s.eventuallyQuery(60*time.Second, "SELECT count(), countIf(key IN (1, 2)), (SELECT sum(records) FROM flow.counts_1m) FROM flow.records", "1502\t2\t1502")
 	s.verify(0, "--deep")
 
-	// Rows that are gone, as after a retention, in an installation that is rebuilt.
+	// Rows are missing, as after a retention, before the rebuild.
 	stop()
 	s.exec("ALTER TABLE flow.records DELETE WHERE key IN (1, 2) SETTINGS mutations_sync = 2")
 	r := s.rebuild(1, "flow_again")

@@ -19,7 +19,7 @@ func (s *stack) recountArgs(args ...string) []string {
 	return append([]string{"recount", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)
 }
 
-// positions is the bucket of lane entries, past Sluice.
+// positions is the bucket of lane states, bypassing Sluice.
 func (s *stack) positions() nats.KeyValue {
 	s.t.Helper()
 	kv, err := s.jetStream().KeyValue("flow_lanes")
@@ -36,8 +36,7 @@ func (s *stack) position(kv nats.KeyValue) (p flow.LaneState) {
 	return p
 }
 
-// TestRecountWhileRecordsFlow: counters that were broken are right again, while
-// records come.
+// TestRecountWhileRecordsFlow: recount fixes broken counters while records arrive.
 func TestRecountWhileRecordsFlow(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -49,7 +48,7 @@ func TestRecountWhileRecordsFlow(t *testing.T) {
 	fatal.If(t, err)
 	kv := s.positions()
 
-	breakCounters := func(more, less int) { // other numbers each time: the same insert again is dropped
+	breakCounters := func(more, less int) { // different numbers each time, because ClickHouse drops an equal insert
 		s.exec(fmt.Sprintf("INSERT INTO flow.counts_1m SELECT * REPLACE (%d AS records) FROM flow.counts_1m WHERE value_type = 'JOB' ORDER BY ALL LIMIT 1", more))
 		s.exec(fmt.Sprintf("INSERT INTO flow.counts_1m SELECT * REPLACE (-%d AS records) FROM flow.counts_1m WHERE value_type = 'PROCESS_INSTANCE' ORDER BY ALL LIMIT 1", less))
 	}

@@ -15,8 +15,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestSecretsAreWrittenNowhere sends secrets in every way a client may, good
-// and bad, and then looks for them in every byte that any part wrote.
+// TestSecretsAreWrittenNowhere sends secrets in every way, in valid and invalid requests,
+// and then searches everything that any part wrote.
 func TestSecretsAreWrittenNowhere(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -45,7 +45,7 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 	}
 	wantNone(t, "the answer to GET", []byte(body), secrets)
 	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.changes", "2")
-	// Records: kept without what is masked, and the same whatever that was.
+	// Records are stored without masked values, and are equal whatever those were.
 	for i, sent := range []string{
 		`{"id":"u-1","valueType":"USER","intent":"CREATED","value":{"username":"ann","passWord":"record-secret-4711","more":[{"apikey":"record-key-0815"}],"pin":4}}`,
 		`{"id":"u-1","valueType":"USER","intent":"CREATED","value":{"username":"ann","passWord":"***","more":[{"apikey":{"is":"record-key-0815"}}],"pin":0}}`,
@@ -67,7 +67,7 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 		fatal.If(t, err)
 		wantNone(t, "flow."+table, []byte(rows), secrets)
 	}
-	changes, err := s.query("SELECT * FROM flow.changes FORMAT JSONEachRow") // on disk it is compressed
+	changes, err := s.query("SELECT * FROM flow.changes FORMAT JSONEachRow") // compressed on disk
 	fatal.If(t, err)
 	wantNone(t, "flow.changes", []byte(changes), secrets)
 	metrics, err := s.client.Get("http://" + s.ops + "/metrics")

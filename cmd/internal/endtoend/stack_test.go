@@ -22,7 +22,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// stack is a deployment whose processes a test starts one by one, or as `sluice up`.
+// stack is a deployment whose processes a test starts separately, or as `sluice up`.
 type stack struct {
 	*deployment.Deployment
 	t                        *testing.T
@@ -33,7 +33,7 @@ type stack struct {
 	console                  string
 	token                    string
 	tokens                   []string // of several sources
-	flags                    []string // further ones of `sluice up`
+	flags                    []string // further options of `sluice up`
 	client                   *http.Client
 }
 
@@ -56,7 +56,6 @@ func newStackIn(t *testing.T, dir string) *stack {
 	}
 }
 
-// started starts a process of the deployment with additional options.
 func (s *stack) started(kind string, options ...string) *process {
 	s.t.Helper()
 	p := s.Process(kind)
@@ -76,7 +75,7 @@ var migrated struct {
 }
 
 // tables copies the migrated tables, made once for all tests, to an empty ClickHouse. With
-// stack.empty the ingester migrates it instead.
+// stack.empty the ingester migrates it.
 func (s *stack) tables() {
 	s.t.Helper()
 	data := filepath.Join(s.data, "clickhouse")
@@ -100,7 +99,6 @@ func (s *stack) tables() {
 	fatal.If(s.t, os.CopyFS(data, os.DirFS(filepath.Join(migrated.dir, "data/clickhouse"))))
 }
 
-// up starts `sluice up` and waits until it is ready.
 func (s *stack) up() *process {
 	s.t.Helper()
 	s.tables()
@@ -116,7 +114,7 @@ func (s *stack) up() *process {
 	return p
 }
 
-// secret is a password of `sluice up`; "" for separate processes, which need none.
+// secret returns a password of `sluice up`, or "" for separate processes, which need none.
 func (s *stack) secret(name string) string {
 	secret, err := os.ReadFile(filepath.Join(s.data, "secrets", name))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -125,7 +123,7 @@ func (s *stack) secret(name string) string {
 	return strings.TrimSpace(string(secret))
 }
 
-// waitReady waits until every program is ready by its ops port.
+// waitReady waits until the process is ready at all ops addresses.
 func (s *stack) waitReady(p *process, ops ...string) {
 	s.t.Helper()
 	for _, addr := range ops {
@@ -155,13 +153,11 @@ func (s *stack) post(body []byte) (*http.Response, string) {
 	return s.sendWith(nil, http.MethodPost, "/flow/flowRecord/batch", body)
 }
 
-// send makes a request with the token and returns the answer.
 func (s *stack) send(method, path, body string) (*http.Response, string) {
 	s.t.Helper()
 	return s.sendWith(nil, method, path, []byte(body))
 }
 
-// sendWith is send with further headers.
 func (s *stack) sendWith(header http.Header, method, path string, body []byte) (*http.Response, string) {
 	s.t.Helper()
 	req, err := http.NewRequest(method, "http://"+s.http+path, bytes.NewReader(body))
@@ -194,7 +190,6 @@ func (s *stack) query(sql string) (string, error) {
 	return strings.TrimSpace(string(body)), nil
 }
 
-// eventuallyQuery polls a query until it gives want.
 func (s *stack) eventuallyQuery(limit time.Duration, sql, want string) {
 	s.t.Helper()
 	eventually(s.t, limit, func() error {
@@ -206,7 +201,7 @@ func (s *stack) eventuallyQuery(limit time.Duration, sql, want string) {
 	})
 }
 
-// load posts records with `sluice load` and fails unless all were acknowledged.
+// load posts records with `sluice load` and fails unless all are acknowledged.
 func (s *stack) load(args ...string) string {
 	s.t.Helper()
 	code, out := run(s.t, "sluice", append([]string{"load", "--url", "http://" + s.http, "--token", s.token}, args...)...)
@@ -228,7 +223,7 @@ func wantText(got, part string) error {
 	return nil
 }
 
-// jetStream is a direct connection to the streams.
+// jetStream returns a direct connection to the streams.
 func (s *stack) jetStream() nats.JetStreamContext {
 	s.t.Helper()
 	var as []nats.Option

@@ -22,15 +22,15 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// receiver is an OTLP receiver over HTTP, which keeps what it is sent.
+// receiver is an OTLP receiver over HTTP, which keeps all spans.
 type receiver struct {
 	*httptest.Server
 	mu  sync.Mutex
 	all []kept
-	raw []byte // every body, for what must not be in it
+	raw []byte // every body, to search for secrets
 }
 
-// kept is a span, and the service it is of.
+// kept is a span and its service.
 type kept struct {
 	*spans.Span
 	service string
@@ -70,7 +70,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// find gives the span of a trace whose name begins so, once it has come.
+// find waits for the span of a trace whose name has this prefix.
 func (r *receiver) find(t *testing.T, trace, name string) (found kept) {
 	t.Helper()
 	eventually(t, 30*time.Second, func() error {
@@ -92,7 +92,7 @@ func (r *receiver) find(t *testing.T, trace, name string) (found kept) {
 	return found
 }
 
-// shared gives the span of a block of several requests, once it has come.
+// shared waits for the span of a block of several requests.
 func (r *receiver) shared(t *testing.T) (found kept) {
 	t.Helper()
 	eventually(t, 30*time.Second, func() error {
@@ -113,8 +113,8 @@ func linksTo(span, other kept) bool {
 	return slices.ContainsFunc(span.Links, func(l *spans.Span_Link) bool { return string(l.SpanId) == string(other.SpanId) })
 }
 
-// TestOneTraceFromPostToInsert: over an api and an ingester, each a process of its
-// own, and the client before them. What traces nothing sends nothing along.
+// TestOneTraceFromPostToInsert spans the client, a separate api and a separate ingester.
+// A process without tracing sends no spans.
 func TestOneTraceFromPostToInsert(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

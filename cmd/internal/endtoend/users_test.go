@@ -17,10 +17,10 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// secretNames are the files that `sluice up` makes once.
+// secretNames are the files that `sluice up` creates once.
 var secretNames = []string{"clickhouse-admin", "clickhouse-ingester", "clickhouse-analyst", "nats-api", "nats-ingester", "nats-operator"}
 
-// askAs sends a statement to ClickHouse as one of its users.
+// askAs sends a statement to ClickHouse as a user.
 func (s *stack) askAs(name, password, sql string) (int, string) {
 	s.t.Helper()
 	req, err := http.NewRequest(http.MethodPost, "http://"+s.chHTTP+"/", strings.NewReader(sql))
@@ -37,8 +37,8 @@ func (s *stack) askAs(name, password, sql string) (int, string) {
 	return res.StatusCode, string(text)
 }
 
-// TestEveryUserHasHisRights runs `sluice up` and knocks as another user of this
-// machine would, and as each of its own.
+// TestEveryUserHasHisRights runs `sluice up` and connects without a password, and as each
+// of its users.
 func TestEveryUserHasHisRights(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -86,7 +86,7 @@ func TestEveryUserHasHisRights(t *testing.T) {
 	})
 	t.Run("operator's commands take their passwords from the folder", func(t *testing.T) {
 		at, warehouse := "nats://"+s.nats, "clickhouse://"+s.clickhouse+"/flow"
-		s.sluice(0, "migrate", "--clickhouse", warehouse) // an up-to-date schema takes no rights
+		s.sluice(0, "migrate", "--clickhouse", warehouse) // an up-to-date schema needs no privileges
 		for _, args := range [][]string{
 			{"lanes", "--nats", at}, {"verify", "--nats", at, "--clickhouse", warehouse}, {"dead", "list", "--nats", at},
 			{"migrate", "ttl", "--keep-changes", "3000d", "--clickhouse", warehouse},
@@ -100,7 +100,7 @@ func TestEveryUserHasHisRights(t *testing.T) {
 		}
 	})
 	s.eventuallyQuery(0, "SELECT count() FROM flow.records", "2")
-	for range 100 { // of callers who need no password
+	for range 100 { // of callers without a password
 		conn, err := net.Dial("tcp", s.clickhouse)
 		fatal.If(t, err)
 		_, _ = conn.Write([]byte("G"))
@@ -136,8 +136,8 @@ func TestEveryUserHasHisRights(t *testing.T) {
 	}
 }
 
-// TestUsersOfTheServersAlone runs every part by itself, with the passwords that
-// `sluice nats` and `sluice clickhouse` have made.
+// TestUsersOfTheServersAlone runs every part separately, with the passwords that `sluice
+// nats` and `sluice clickhouse` created.
 func TestUsersOfTheServersAlone(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

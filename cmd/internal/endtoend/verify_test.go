@@ -18,7 +18,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// verify runs sluice verify and returns its report; the exit status must be want.
+// verify runs sluice verify and returns its report. The exit status must be want.
 func (s *stack) verify(want int, args ...string) verify.Report {
 	s.t.Helper()
 	out, log := s.printed(want, append([]string{"verify", "--json", "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}, args...)...)
@@ -30,7 +30,7 @@ func (s *stack) verify(want int, args ...string) verify.Report {
 	return r
 }
 
-// eventuallyStored waits until nothing waits and n records are accepted.
+// eventuallyStored waits until the backlog is empty and n records are accepted.
 func (s *stack) eventuallyStored(n uint64) {
 	s.t.Helper()
 	eventually(s.t, 30*time.Second, func() error {
@@ -41,7 +41,7 @@ func (s *stack) eventuallyStored(n uint64) {
 	})
 }
 
-// findings are what was found, as kind lane sequence:index id.
+// findings returns the findings, as kind lane sequence:index id.
 func findings(r verify.Report) []string {
 	var all []string
 	for _, f := range r.Findings {
@@ -50,8 +50,7 @@ func findings(r verify.Report) []string {
 	return all
 }
 
-// TestVerifyNamesWhatIsWrong breaks the table by hand in every way, and mends
-// it again.
+// TestVerifyNamesWhatIsWrong breaks the table in every way, and fixes it again.
 func TestVerifyNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -69,7 +68,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 	s.exec("INSERT INTO flow.saved SELECT * FROM flow.records")
 	const sync = " SETTINGS mutations_sync = 2"
 	columns := "own_id, incarnation, identity, source, key, record_type, value_type, intent, ts, received_at, stored_at, stream_seq, stream_idx, lane, retries, variables, custom_headers"
-	// A view counts what is inserted: the table is changed behind its back.
+	// Views count inserted rows; the test changes only the table.
 	s.exec("DETACH TABLE flow.counts_1m_mv")
 
 	for _, tt := range []struct {
@@ -169,7 +168,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		s.verify(0)
 	})
 	t.Run("records that are sent again are repeated, not missing, and named on request", func(t *testing.T) {
-		// In another batch, so that they are another request.
+		// In another batch, which is another request.
 		at, err := s.query("SELECT toUnixTimestamp64Milli(ts) FROM flow.records WHERE id = '1-0'")
 		fatal.If(t, err)
 		fatal.If(t, wantOK(s.post(fmt.Appendf(nil, `{"id":"1-0","valueType":"JOB","timestamp":%s,"value":{"retries":3}}`, at))))
@@ -225,19 +224,18 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 	})
 }
 
-// change runs a statement on flow.records, where nothing is merged otherwise:
-// what is inserted twice is to stay.
+// change runs a statement on flow.records without merges, so that duplicate rows remain.
 func (s *stack) change(sql string) {
 	s.t.Helper()
-	if strings.HasPrefix(sql, "ALTER") { // needs what merges need
+	if strings.HasPrefix(sql, "ALTER") { // mutations need merges
 		s.exec("SYSTEM START MERGES flow.records")
 		defer s.exec("SYSTEM STOP MERGES flow.records")
 	}
 	s.exec(sql)
 }
 
-// TestVerifyAfterALaneWasMadeAgain: the table holds rows of two lives of a lane
-// under the same numbers, and each is accounted for.
+// TestVerifyAfterALaneWasMadeAgain: the table has rows of two incarnations of a lane with
+// the same sequences, and each is accounted for.
 func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -264,9 +262,9 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 	if r := s.rebuild(0, "flow_rebuild"); r.Lanes[0].Rebuilt != 3000 {
 		t.Errorf("rebuilt %d rows, want 3000", r.Lanes[0].Rebuilt)
 	}
-	s.eventuallyQuery(5*time.Second, "SELECT count() FROM flow_rebuild.records", "4000") // those of the life before are copied
+	s.eventuallyQuery(5*time.Second, "SELECT count() FROM flow_rebuild.records", "4000") // rows of the earlier incarnation are copied
 
-	// In the numbers that both lives have.
+	// Sequences that both incarnations have.
 	id, err := s.query("SELECT id FROM flow.records WHERE stream_seq = 3 AND stream_idx = 7 AND incarnation = (SELECT max(incarnation) FROM flow.records)")
 	fatal.If(t, err)
 	s.exec("ALTER TABLE flow.records DELETE WHERE id = '" + id + "' SETTINGS mutations_sync = 2")
@@ -275,7 +273,7 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 		t.Errorf("differences: %+v", r.Differences)
 	}
 
-	// In those that only the later one has.
+	// Sequences that only the later one has.
 	s.exec("SYSTEM STOP MERGES flow.records")
 	s.exec("INSERT INTO flow.records (own_id, ts, received_at, stored_at, stream_seq, stream_idx, lane, incarnation) SELECT 'stray', now(), max(received_at), max(stored_at), 11, 250, 0, max(incarnation) FROM flow.records WHERE stream_seq = 11")
 	expect.Equal(t, "findings", []string{"unknown 0 11:250 stray", "missing 0 3:7 " + id}, findings(s.verify(1)))
@@ -287,14 +285,14 @@ func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
 	expect.Equal(t, "findings", []string{"doubled 0 11:250 stray"}, findings(s.verify(1)))
 }
 
-// purge removes the messages of lane 0 up to a sequence, as the purger would.
+// purge removes the messages of lane 0 up to a sequence, as the purger does.
 func (s *stack) purge(last uint64) {
 	s.t.Helper()
 	fatal.If(s.t, s.jetStream().PurgeStream("FLOW_0", &nats.StreamPurgeRequest{Sequence: last + 1}))
 }
 
-// TestVerifyFollowsWhatWasSetAside: dead, replayed, dropped, each counted as
-// what it is.
+// TestVerifyFollowsWhatWasSetAside: dead, replayed and dropped records are counted as
+// such.
 func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -324,7 +322,7 @@ func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
 	s.sluice(0, "dead", "replay", fmt.Sprint(letters[1].Number), fmt.Sprint(letters[2].Number), "--nats", at)
 	account(verify.Tally{Accepted: 10, Stored: 6, Dead: 1, Replayed: 2, Dropped: 1})
 
-	// Stored by hand although it is set aside: a replay would double it.
+	// Stored by hand although dead-lettered: a replay would duplicate it.
 	s.exec(fmt.Sprintf("INSERT INTO flow.records (own_id, ts, received_at, stored_at, stream_seq, stream_idx, lane, incarnation) SELECT 'by-hand', now(), now(), now(), %d, %d, 0, max(incarnation) FROM flow.records", letters[3].Sequence, letters[3].Index))
 	r := s.verify(1)
 	expect.Equal(t, "findings", []string{fmt.Sprintf("doubled 0 %d:1 by-hand", letters[3].Sequence)}, findings(r))

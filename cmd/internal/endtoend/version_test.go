@@ -9,8 +9,8 @@ import (
 	"sluice/pkg/expect"
 )
 
-// saysItsVersion looks for the version of the api, as it was linked in, at the command line,
-// in the description of the routes and among the metrics.
+// saysItsVersion checks the linked version of the api in the command line, the route
+// description and the metrics.
 func (s *stack) saysItsVersion() {
 	t := s.t
 	if code, out := run(t, "api", "--version"); code != 0 || !strings.HasPrefix(out, "api v9.9.9 (commit c0ffee, go") {
