@@ -10,15 +10,14 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// block is the records of some simulated process instances, from beginning to end. They are
-// repeated with other positions, keys, and times, at a quarter of the cost of simulating
-// them.
+// block has all records of some simulated process instances. A Generator repeats them with
+// other positions, keys, and times, at a quarter of the cost of simulating them.
 type block struct {
 	records []template
 	keys    int64 // largest key, without the partition
 }
 
-// template is a record with holes for the numbers that vary.
+// template is a record with holes for the varying numbers.
 type template struct {
 	simulator.Record      // as in the block, without its JSON
 	shifted          bool // its key varies
@@ -26,7 +25,6 @@ type template struct {
 	holes            []hole // in the order of the text
 }
 
-// hole is a missing number of a template.
 type hole struct {
 	at     int // offset in the text
 	number number
@@ -42,7 +40,7 @@ const (
 	ofTime                    // of the record, epoch ms
 )
 
-// enginePartitions is the partitions of a block: their keys are on both sides of 2^53.
+// enginePartitions is the number of partitions: their keys are on both sides of 2^53.
 const enginePartitions = 5
 
 // keyBits is the offset of the partition in a key.
@@ -55,7 +53,7 @@ var blocks = map[Envelope]func() *block{
 	SlimEnvelope:   sync.OnceValue(func() *block { return newBlock(SlimEnvelope) }),
 }
 
-// blockConfig configures the engine of a block. Its processes have names of their own, since
+// blockConfig configures the engine of a block. Its processes have their own names, since
 // their diagrams are not sent.
 var blockConfig = simulator.Config{Seed: 1, Prefix: "steady-", Instances: 250, Every: 10 * time.Second, Partitions: enginePartitions, Commands: true}
 
@@ -124,9 +122,8 @@ func (t *template) hole(n number, by int64) *template {
 	return t
 }
 
-// numbers copies JSON with holes for keys other than those of deployments, recognised by
-// size; for times within the block; and for order numbers, which are keys without a
-// partition.
+// numbers copies JSON with holes for keys except those of deployments, recognised by size;
+// for times within the block; and for order numbers, which are keys without a partition.
 func (t *template) numbers(json []byte, now, deployed int64) {
 	for len(json) > 0 {
 		from := bytes.IndexAny(json, "0123456789")
@@ -153,7 +150,7 @@ func (t *template) numbers(json []byte, now, deployed int64) {
 	t.text = append(t.text, json...)
 }
 
-// isKey reports whether a number is a key, by its size, other than that of a deployment.
+// isKey reports whether a number is a key, by its size, but not of a deployment.
 func isKey(n, deployed int64) bool {
 	partition := n >> keyBits
 	return 1 <= partition && partition <= enginePartitions && (partition > 1 || n&(1<<keyBits-1) > deployed)

@@ -17,7 +17,6 @@ import (
 // BatchPath is the default path of posts.
 const BatchPath = "/flow/flowRecord/batch"
 
-// Config configures a run.
 type Config struct {
 	URL    string   `name:"url" default:"http://127.0.0.1:8080" help:"URL of the api."` // http or https; BatchPath is added when it has no path
 	Token  string   `help:"Access token; read from --token-file when empty."`           // sent as "Authorization: Bearer …"; empty: none
@@ -36,8 +35,8 @@ type Config struct {
 	After int64     `kong:"-"` // see GeneratorConfig; default by Seed, or by Start if that is 0
 	Start time.Time `kong:"-"` // timestamp of the first record; default now
 
-	// Source replaces the Generator, under one token. Seed, Start, and After then only
-	// decide the keys of requests.
+	// Source replaces the Generator, under one token. Seed, Start, and After then decide
+	// only the keys of requests.
 	Source Source `kong:"-"`
 
 	PIDs     map[string]int `name:"pid" help:"Processes to measure, name=pid, separated by semicolons: until the last answer, or until all is stored with --clickhouse-http."` // this process is always measured
@@ -56,11 +55,10 @@ type Config struct {
 }
 
 // Posted receives the final result of each request: its JSON (of a bulk its lines) and
-// whether the api acknowledged it; if not, it may be stored or not. It is called
-// concurrently and must not keep the JSON.
+// whether the api acknowledged it. Without acknowledgement it may be stored or not. Calls
+// are concurrent, and must not keep the JSON.
 type Posted func(records []byte, acked bool) error
 
-// set fills in the defaults and checks the values.
 func (c *Config) set() error {
 	if c.Timeout < 0 || c.GiveUp < 0 || c.Failures < 0 || c.Batch < 0 || c.Connections < 0 {
 		return errors.New("timeout, give-up, failures, batch and connections cannot be negative")
@@ -92,7 +90,7 @@ func (c *Config) set() error {
 	return nil
 }
 
-// target is the URL with its path.
+// target returns the URL with its path.
 func (c *Config) target() (*url.URL, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -107,7 +105,7 @@ func (c *Config) target() (*url.URL, error) {
 	return u, nil
 }
 
-// step is the time between the timestamps of two records.
+// step returns the time between the timestamps of two records.
 func (c *Config) step() time.Duration {
 	if c.Rate > 0 {
 		return max(1, time.Duration(float64(time.Second)/c.Rate))

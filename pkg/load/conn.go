@@ -27,8 +27,8 @@ func (a answer) ok() bool {
 }
 
 // conn posts over one persistent connection, one request at a time. net/http needs two
-// goroutines and four times the CPU per request, which a bench on the same machine would
-// attribute to the api.
+// goroutines and four times the CPU per request, which a benchmark on the same machine
+// would attribute to the api.
 type conn struct {
 	url     *url.URL
 	head    string // the constant part of every request's head
@@ -38,7 +38,7 @@ type conn struct {
 	open   net.Conn // nil: none
 	in     *bufio.Reader
 	out    []byte
-	detach func() bool // detaches the context of open
+	detach func() bool // ends the cancellation of open by the context
 }
 
 func newConn(cfg Config, u *url.URL) *conn {
@@ -49,8 +49,8 @@ func newConn(cfg Config, u *url.URL) *conn {
 	return &conn{url: u, head: head, timeout: cfg.Timeout, tls: cfg.TLS}
 }
 
-// post sends a body and waits for the answer. After an error the outcome is
-// unknown and the connection is closed.
+// post sends a body and waits for the answer. After an error the outcome is unknown and
+// the connection is closed.
 func (c *conn) post(ctx context.Context, body []byte, authorization, key string) (answer, error) {
 	if err := c.dial(ctx); err != nil {
 		return answer{}, err
@@ -81,7 +81,7 @@ func (c *conn) exchange(ctx context.Context, body []byte, authorization, key str
 	c.out = append(strconv.AppendInt(append(c.out, "Content-Length: "...), int64(len(body)), 10), "\r\n\r\n"...)
 	buffers := net.Buffers{c.out, body}
 	_, writeErr := buffers.WriteTo(c.open)
-	// A server may refuse a body before reading all of it, so a response may exist
+	// A server may reject a body before reading all of it, so a response may exist
 	// although the write failed.
 	a, keep, err = c.read()
 	if err != nil && writeErr != nil {
@@ -117,7 +117,7 @@ func (c *conn) dial(ctx context.Context) error {
 	defer cancel()
 	host, port := c.url.Hostname(), c.url.Port()
 	if port == "" {
-		port = c.url.Scheme // a name of its port
+		port = c.url.Scheme // also the name of its port
 	}
 	dialer := &net.Dialer{}
 	open, err := dialer.DialContext(limited, "tcp", net.JoinHostPort(host, port))
@@ -147,7 +147,7 @@ func (c *conn) dial(ctx context.Context) error {
 func (c *conn) close() {
 	if c.open != nil {
 		c.detach()
-		c.open.Close() // nothing is waiting to be written
+		c.open.Close() // no write is pending
 		c.open = nil
 	}
 }

@@ -15,22 +15,22 @@ import (
 	"sluice/pkg/load"
 )
 
-// door stands for the api: it keeps what it accepts, once per key, and fails as
-// it is told, before it stored or after.
+// door is an api that stores each key once. It fails as configured, before or after it
+// stores.
 type door struct {
 	*httptest.Server
 	token  string
-	before func(n int, w http.ResponseWriter) bool // true: refused, nothing is stored
+	before func(n int, w http.ResponseWriter) bool // true: rejected, not stored
 	after  func(n int, w http.ResponseWriter) bool // true: stored, but not answered OK
 
 	mu       sync.Mutex
 	attempts int
 	callers  map[string]int    // requests by Authorization
 	bodies   map[string]string // by key
-	ids      map[string]int    // how often each was stored
+	ids      map[string]int    // number of copies stored
 	keySum   uint64
-	objects  int // requests with one record that was not in an array
-	mismatch int // requests that were not what an honest client sends
+	objects  int // requests with one record, not in an array
+	mismatch int // requests that no correct client sends
 }
 
 func openDoor(t *testing.T) *door {
@@ -113,7 +113,6 @@ func (d *door) store(key string, body []byte) {
 	}
 }
 
-// hangUp closes the connection without an answer.
 func hangUp(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err == nil {
@@ -121,7 +120,6 @@ func hangUp(w http.ResponseWriter) {
 	}
 }
 
-// refuse answers with a status.
 func refuse(w http.ResponseWriter, status int, retryAfter string) {
 	if retryAfter != "" {
 		w.Header().Set("Retry-After", retryAfter)
@@ -144,7 +142,7 @@ func (d *door) holds(t *testing.T, want load.Totals) {
 	expect.Not(t, d.mismatch > 0, "%d requests were not as an honest client sends them", d.mismatch)
 }
 
-// slowly waits in a handler.
+// slowly delays a handler.
 func slowly(d time.Duration) bool {
 	time.Sleep(d)
 	return false

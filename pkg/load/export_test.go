@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Quantiles records durations and gives the quantiles at qs.
+// Quantiles records durations and returns the quantiles at qs.
 func Quantiles(durations []time.Duration, qs ...float64) []time.Duration {
 	var h histogram
 	for _, d := range durations {
@@ -18,7 +18,6 @@ func Quantiles(durations []time.Duration, qs ...float64) []time.Duration {
 	return out
 }
 
-// RetryAfter reads the header of that name.
 func RetryAfter(value string, now time.Time) time.Duration { return retryAfter(value, now) }
 
 // DrawBar draws the progress of a run of most records as on a terminal.
@@ -28,5 +27,5 @@ func DrawBar(w io.Writer, most int64, acked Totals, elapsed time.Duration) {
 	b.draw(&tally{ackedSum: acked}, elapsed)
 }
 
-// BlockConfig is of the engine that writes what a Generator repeats.
+// BlockConfig is the engine whose records a Generator repeats.
 var BlockConfig = blockConfig

@@ -9,7 +9,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// request is one body to post and its totals.
 type request struct {
 	body   []byte // as sent
 	plain  []byte // JSON; aliases body without compression
@@ -55,8 +54,8 @@ func newFeed(cfg Config) *feed {
 	return f
 }
 
-// take builds the next request in r, owned by the caller until the next take; nil at the end
-// of the run.
+// take builds the next request in r, which the caller owns until the next take. It returns
+// nil at the end of the run.
 func (f *feed) take(r *request) *request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,8 +89,8 @@ func (f *feed) fill(r *request) {
 	if f.cfg.Batch == 1 {
 		r.body = r.plain[1 : len(r.plain)-1]
 	}
-	// The key covers everything that decides the body: it never stands for two bodies,
-	// and a repeated run is recognised.
+	// The key covers everything that decides the body. So no two bodies share a key, and a
+	// repeated run is deduplicated.
 	r.key = fmt.Sprintf("load-%x-%x-%d-%d", f.cfg.Seed, f.cfg.Start.UnixNano(), f.cfg.Batch, f.next)
 	if f.left -= int64(n); r.totals.Records < int64(n) {
 		f.left = 0
@@ -110,7 +109,7 @@ func (f *feed) missed() int64 {
 	return min(max(0, due-f.next)*int64(f.cfg.Batch), f.cfg.Records)
 }
 
-// zipper compresses bodies, unless it is nil.
+// zipper compresses bodies; a nil one does not.
 type zipper struct{ w *gzip.Writer }
 
 func newZipper(on bool) *zipper {

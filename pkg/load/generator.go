@@ -20,13 +20,12 @@ type GeneratorConfig struct {
 	Start    time.Time     // timestamp of the first record; default now
 	Step     time.Duration // from one record to the next; default 5µs
 	Envelope Envelope      // form of the records; default by partition
-	After    int64         // position and key before the first ones of every partition; default by the seed
+	After    int64         // position and key before the first of every partition; default by the seed
 }
 
 // Envelope is the form in which records carry id, partition, and position.
 type Envelope int
 
-// Envelopes.
 const (
 	MixedEnvelopes Envelope = iota // full on partitions 1, 3 and 5, slim on the others
 	FullEnvelope                   // partition and position among the members, as exporters send them
@@ -44,7 +43,7 @@ type Generator struct {
 	text      []byte
 }
 
-// keysPerSeed is the range of keys and positions of a partition that belongs to one seed.
+// keysPerSeed is the number of keys and positions per seed and partition.
 const keysPerSeed = 1_000_000_000
 
 func NewGenerator(cfg GeneratorConfig) *Generator {
@@ -55,7 +54,7 @@ func NewGenerator(cfg GeneratorConfig) *Generator {
 		cfg.Step = 5 * time.Microsecond
 	}
 	first := cfg.After
-	if first <= 0 { // engines that have run for a while, to an extent by seed
+	if first <= 0 { // an engine that has run for a time that depends on the seed
 		first = 1 + int64(mix(cfg.Seed)%1_000_000)*keysPerSeed
 	}
 	g := &Generator{block: blocks[cfg.Envelope](), shift: first, now: cfg.Start.UnixNano(), step: int64(cfg.Step)}
@@ -73,7 +72,7 @@ func mix(seed uint64) uint64 {
 	return z ^ z>>31
 }
 
-// Next writes the next record. It never ends.
+// Next returns the next record. There is no end.
 func (g *Generator) Next() (simulator.Record, bool) {
 	t := g.template()
 	r := t.Record
@@ -106,7 +105,7 @@ func (g *Generator) Next() (simulator.Record, bool) {
 	return r, true
 }
 
-// template is the next template of the block, cyclically.
+// template returns the next template of the block, cyclically.
 func (g *Generator) template() *template {
 	if g.at == len(g.block.records) {
 		g.at = 0

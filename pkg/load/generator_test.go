@@ -16,7 +16,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// anyRecord is a record as a slow, obviously right reader sees it.
+// anyRecord is a record as a slow, obviously correct decoder reads it.
 type anyRecord struct {
 	ID                    string
 	PartitionID, Position int64
@@ -28,11 +28,11 @@ type anyRecord struct {
 	Value                 map[string]any
 }
 
-// turns is more than a block holds, so that some of it is written a second time.
+// turns exceeds the records of a block, so that some are repeated.
 const turns = 60_000
 
-// TestTheGeneratorSaysWhatItWrites holds what is said of records against their JSON: ids
-// are unique, and positions of a partition follow each other.
+// TestTheGeneratorSaysWhatItWrites compares the fields of records with their JSON. Ids
+// are unique, and positions of a partition are consecutive.
 func TestTheGeneratorSaysWhatItWrites(t *testing.T) {
 	start := time.UnixMilli(1_763_701_200_000)
 	g := load.NewGenerator(load.GeneratorConfig{Seed: 7, Start: start})
@@ -55,8 +55,8 @@ func TestTheGeneratorSaysWhatItWrites(t *testing.T) {
 	expect.Not(t, len(lastOf) != 5, "records are of %d partitions", len(lastOf))
 }
 
-// TestTheGeneratorChangesNumbersAlone: a full record is one of the simulator, and only
-// positions, keys and times in it are others.
+// TestTheGeneratorChangesNumbersAlone: a full record is one of the simulator with other
+// positions, keys and times.
 func TestTheGeneratorChangesNumbersAlone(t *testing.T) {
 	numbers := regexp.MustCompile(`[0-9]{13,}|"id":"[0-9]+-[0-9]+"|[pP]osition":[0-9]+|order-[0-9]+`)
 	deployed := []string{"PROCESS", "DEPLOYMENT", "DECISION", "DECISION_REQUIREMENTS"}
@@ -76,11 +76,11 @@ func TestTheGeneratorChangesNumbersAlone(t *testing.T) {
 	}
 }
 
-// TestInstancesOfTheGeneratorAreConsistent follows elements and jobs through their lives.
+// TestInstancesOfTheGeneratorAreConsistent follows elements and jobs.
 func TestInstancesOfTheGeneratorAreConsistent(t *testing.T) {
 	g := load.NewGenerator(load.GeneratorConfig{Seed: 3})
 	completed, jobs := 0, map[int64]string{} // job key → latest intent
-	open := map[int64]string{}               // element instances entered and not left, by their instance
+	open := map[int64]string{}               // running element instances, by their instance
 	orders := map[any]any{}                  // correlation key → instance
 	for range turns {
 		said, _ := g.Next()
@@ -146,8 +146,8 @@ func TestTheEnvelopeSaysWhetherARecordNamesItsPosition(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		envelope load.Envelope
-		some     bool // records name it
-		others   bool // records do not
+		some     bool // records have partition and position
+		others   bool // records have neither
 	}{
 		{"mixed", load.MixedEnvelopes, true, true},
 		{"full", load.FullEnvelope, true, false},

@@ -10,8 +10,8 @@ import (
 const RecordsOfInstance = 122
 
 // History simulates an engine that writes this many records within a span up to now. Its
-// positions and keys are above those of every engine simulated earlier, as no partition
-// writes one per microsecond.
+// positions and keys are above those of every earlier engine, as no partition writes one
+// per microsecond.
 func History(seed uint64, records int64, span time.Duration, now time.Time) *simulator.Engine {
 	cfg := simulator.Config{
 		Seed: seed, Start: now.Add(-span).UTC(), Every: span * (RecordsOfInstance - 4) / time.Duration(max(records, RecordsOfInstance)), First: now.UnixMicro(),
@@ -37,13 +37,12 @@ type past struct {
 	engine *simulator.Engine
 }
 
-// Next returns the next record; false at the end.
 func (p past) Next() (simulator.Record, bool) { return p.engine.NextBy(p.now) }
 
 // fewRecords is the limit below which the random duration matters.
 const fewRecords = 1_000_000
 
-// lastOf is the time of the last of few records.
+// lastOf returns the time of the last record, zero for many records.
 func lastOf(cfg simulator.Config, records int64) (last time.Time) {
 	if records > fewRecords {
 		return last

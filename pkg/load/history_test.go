@@ -10,7 +10,7 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// TestRecordsOfAnEngineAreCounted adds up a batch of an engine that ends.
+// TestRecordsOfAnEngineAreCounted sums a batch of an engine that ends.
 func TestRecordsOfAnEngineAreCounted(t *testing.T) {
 	e := simulator.New(simulator.Config{Seed: 1, Instances: 3})
 	body, sum := load.AppendBatch(nil, e, 100_000)
@@ -23,7 +23,7 @@ func TestRecordsOfAnEngineAreCounted(t *testing.T) {
 	}
 }
 
-// TestAHistoryFillsItsSpan looks when the last of so many records happened.
+// TestAHistoryFillsItsSpan checks the time of the last record.
 func TestAHistoryFillsItsSpan(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, records := range []int64{1, 2_000, 20_000, 200_000} {
@@ -41,7 +41,7 @@ func TestAHistoryFillsItsSpan(t *testing.T) {
 	}
 }
 
-// TestADayEndsWithABusyHour counts what begins, and looks that nothing is later than now.
+// TestADayEndsWithABusyHour counts new instances, and checks that no record is later than now.
 func TestADayEndsWithABusyHour(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	day, lately, records := load.Day(5, now), 0, 0

@@ -30,13 +30,12 @@ type sample struct {
 	rss int64 // bytes
 }
 
-// CPUTime is the CPU time of a process so far.
+// CPUTime returns the CPU time of a process so far.
 func CPUTime(pid int) (time.Duration, error) {
 	now, err := measure(pid)
 	return now.cpu, err
 }
 
-// meter samples processes.
 type meter struct {
 	mu      sync.Mutex
 	watched []*watched
@@ -90,7 +89,7 @@ func (m *meter) look() {
 			err = errors.New("another process has this pid now")
 		}
 		if err != nil {
-			w.err = err // earlier samples stay
+			w.err = err // earlier samples are kept
 			continue
 		}
 		w.last, w.peak = now, max(w.peak, now.rss)
@@ -117,10 +116,9 @@ func (m *meter) usage(records int64) []Usage {
 // tick is the unit of CPU time in /proc: USER_HZ is 100 on all platforms of Go.
 const tick = 10 * time.Millisecond
 
-// sampleEvery is the interval of samples.
 const sampleEvery = 100 * time.Millisecond
 
-// measure reads /proc/<pid>/stat, see proc_pid_stat(5), which Linux has.
+// measure reads /proc/<pid>/stat of Linux, see proc_pid_stat(5).
 func measure(pid int) (sample, error) {
 	if runtime.GOOS != "linux" {
 		return sample{}, errors.New("processor time and memory are measured on Linux only")
@@ -129,7 +127,7 @@ func measure(pid int) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	// The name of the program is in parentheses and may hold anything.
+	// The program's name is in parentheses and may contain any character.
 	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 	const state, userTime, systemTime, residentPages = 3, 14, 15, 24
 	if len(fields) <= residentPages-state {

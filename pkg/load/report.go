@@ -37,8 +37,8 @@ type Report struct {
 	Retries        int64            `json:"retries"`         // attempts after the first
 	Failed         map[string]int64 `json:"failed_attempts"` // by status, "timeout", "connection" or "200 without OK"
 	Latency        Latency          `json:"ack_latency"`     // of acknowledged requests, retries and their pauses included
-	StoredSeconds  float64          `json:"stored_seconds"`  // until all were queryable; 0 if the run did not wait, or in vain
-	StoredPerSec   float64          `json:"stored_per_sec"`  // records acknowledged, by StoredSeconds
+	StoredSeconds  float64          `json:"stored_seconds"`  // until all were queryable; 0 if the run did not wait, or the wait failed
+	StoredPerSec   float64          `json:"stored_per_sec"`  // acknowledged records, by StoredSeconds
 	MeasuredUntil  string           `json:"measured_until"`  // end of the measurement of processes: LastAnswer, AllStored or NotStored
 	Processes      []Usage          `json:"processes"`       // the load itself first
 }
@@ -96,7 +96,6 @@ func (r *Report) stored(after time.Duration, err error) {
 	}
 }
 
-// WriteText writes the report as text.
 func (r Report) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "records\t%d acknowledged of %d sent in %.2f s (seed %d)\n", r.Acked.Records, r.Sent.Records, r.ElapsedSeconds, r.Seed)
@@ -181,8 +180,8 @@ func (h *histogram) mean() time.Duration {
 	return h.sum / time.Duration(h.count)
 }
 
-// bucketOf: values below 2*halfBuckets have their own bucket; above, each power of two is
-// divided into halfBuckets.
+// bucketOf returns a value's bucket. Values below 2*halfBuckets have their own; above,
+// each power of two is divided into halfBuckets.
 func bucketOf(v uint64) int {
 	shift := max(0, bits.Len64(v)-bits.Len64(halfBuckets))
 	return shift*halfBuckets + int(v>>shift)

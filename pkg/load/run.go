@@ -14,18 +14,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrNotAcknowledged means that the api did not acknowledge everything that was sent; the
-// rest may be stored or not.
+// ErrNotAcknowledged means that the api did not acknowledge all sent records; the rest may
+// be stored or not.
 var ErrNotAcknowledged = errors.New("not acknowledged")
 
 // grace bounds requests in flight after a run was cancelled.
 const grace = 5 * time.Second
 
-// Run posts records as cfg says and measures the answers. It returns when all are answered,
-// when the time is up, or when ctx is cancelled; then requests in flight get 5 s more. The
-// report is complete unless cfg is invalid. The error wraps ErrNotAcknowledged if a sent
-// record was not acknowledged, and that of ctx if it was cancelled; else it is that of
-// Config.Stored.
+// Run posts records and measures the answers. It returns when all are answered, when the
+// time is up, or when ctx is cancelled; then requests in flight get 5 s more. The report is
+// complete unless cfg is invalid. The error wraps ErrNotAcknowledged if a sent record was
+// not acknowledged, and that of ctx if it was cancelled; else it is that of Config.Stored.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err := cfg.set(); err != nil {
 		return Report{}, err
@@ -106,8 +105,8 @@ func (w *worker) run(stop, inFlight context.Context) error {
 	return nil
 }
 
-// deliver sends a request until it is acknowledged, refused, or given up: always the same
-// body under the same key, so that nothing is stored twice.
+// deliver sends a request until it is acknowledged, rejected, or abandoned. Attempts have
+// the same body and key, so that records are stored once.
 func (w *worker) deliver(stop, inFlight context.Context, r *request) error {
 	sent := time.Now()
 	since := sent
@@ -142,7 +141,7 @@ func retryable(status int) bool {
 	return status >= 500
 }
 
-// backoff doubles from about 50 ms to about 2 s; jitter spreads connections that failed
+// backoff doubles from about 50 ms to about 2 s. Jitter spreads connections that failed
 // together.
 func backoff(attempt int) time.Duration {
 	most := min(2*time.Second, 50*time.Millisecond<<min(attempt, 10))
@@ -179,7 +178,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// tally sums up all connections. Safe for concurrent use.
+// tally has the sums of all connections. Safe for concurrent use.
 type tally struct {
 	posted   Posted // may be nil
 	failures int    // abandoned requests that end the run
@@ -188,7 +187,7 @@ type tally struct {
 	sentSum   Totals
 	ackedSum  Totals
 	latency   histogram
-	wire      int64 // bytes of bodies acknowledged, as sent
+	wire      int64 // bytes of acknowledged bodies, as sent
 	requests  int64 // acknowledged
 	attempts  int64
 	started   int64 // requests sent at least once
@@ -262,7 +261,7 @@ func (t *tally) shortfall() error {
 	return fmt.Errorf("%d of %d records: %w; the last of %d such requests: %w", missing, t.sentSum.Records, ErrNotAcknowledged, t.abandoned, t.last)
 }
 
-// progress is the acknowledged records and bytes of JSON.
+// progress returns the acknowledged records and bytes of JSON.
 func (t *tally) progress() (records, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -151,7 +151,7 @@ func TestRetryWaitsAsLongAsItIsTold(t *testing.T) {
 func TestWaitingForAFreeConnectionCounts(t *testing.T) {
 	d := openDoor(t)
 	d.before = func(n int, w http.ResponseWriter) bool { return n == 0 && slowly(500*time.Millisecond) }
-	// 100 requests, one every 5 ms: the first one blocks the only connection.
+	// 100 requests, one every 5 ms: the first blocks the only connection.
 	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Records: 1000, Batch: 10, Connections: 1, Rate: 2000})
 	fatal.If(t, err)
 	expect.Not(t, report.Latency.P50 < 0.1, "half of the requests waited less than %.3f s, although all of them were due behind one of 0.5 s", report.Latency.P50)
@@ -193,8 +193,8 @@ func TestCancelledRunLetsWhatIsInFlightFinish(t *testing.T) {
 	d.holds(t, report.Acked)
 }
 
-// TestPostedIsToldWhatBecameOfEveryRequest, once: what it is told was acknowledged is
-// exactly what is stored.
+// TestPostedIsToldWhatBecameOfEveryRequest: once, and exactly the requests reported as
+// acknowledged are stored.
 func TestPostedIsToldWhatBecameOfEveryRequest(t *testing.T) {
 	d := openDoor(t)
 	d.before = func(n int, w http.ResponseWriter) bool {
@@ -230,7 +230,7 @@ func TestPostedIsToldWhatBecameOfEveryRequest(t *testing.T) {
 }
 
 func TestRefusalBeforeTheBodyIsReadIsUnderstood(t *testing.T) {
-	// A server that answers and closes at once, the body still on its way.
+	// A server that answers and closes at once, while the body is in flight.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)
 	defer listener.Close()
@@ -254,7 +254,7 @@ func TestRefusalBeforeTheBodyIsReadIsUnderstood(t *testing.T) {
 func TestRunOverTLS(t *testing.T) {
 	d := openDoor(t)
 	secure := httptest.NewUnstartedServer(d)
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of the handshake that has to fail
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of the handshake that must fail
 	secure.StartTLS()
 	defer secure.Close()
 	roots := x509.NewCertPool()

@@ -54,9 +54,9 @@ func StoredIn(address string) func(context.Context, Totals) error {
 	}
 }
 
-// StoredAt waits, for Config.Stored, until the api reports that everything posted under the
-// tokens of cfg is queryable, by an empty request with a wait. The error wraps ErrNotStored
-// after five minutes.
+// StoredAt waits, for Config.Stored, until the api reports that all records posted under
+// the tokens of cfg are queryable, by an empty request with a wait. The error wraps
+// ErrNotStored after five minutes.
 func StoredAt(cfg Config) func(context.Context, Totals) error {
 	return func(ctx context.Context, acked Totals) error {
 		target, err := cfg.target()
@@ -78,11 +78,10 @@ func StoredAt(cfg Config) func(context.Context, Totals) error {
 	}
 }
 
-// apiPatience bounds StoredAt.
 const apiPatience = 5 * time.Minute
 
-// storedNow asks once, and waits up to 30 s for the answer. An answer that says neither is
-// an error, unless it is retryable.
+// storedNow sends one request, which waits up to 30 s. An answer without the result is an
+// error, unless it is retryable.
 func storedNow(ctx context.Context, client *http.Client, url, token string) (bool, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("[]"))
 	if err != nil {

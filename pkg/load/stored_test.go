@@ -16,7 +16,7 @@ import (
 	"sluice/pkg/load"
 )
 
-// warehouse answers the questions whether records are stored, after a while.
+// warehouse answers, after a while, whether records are stored.
 type warehouse struct {
 	began time.Time
 	after time.Duration
@@ -76,8 +76,8 @@ func TestTheReportSaysWhenAllWasStored(t *testing.T) {
 	}
 }
 
-// TestTheAPISaysWhenAllIsStored: it is asked under each token, again while it
-// says no or is away, and an api that does not know the question is an error.
+// TestTheAPISaysWhenAllIsStored: StoredAt asks under each token, and retries while records
+// are missing or the api is unavailable. An api without the header is an error.
 func TestTheAPISaysWhenAllIsStored(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string

@@ -7,8 +7,8 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// Totals sums up records. Every id is unique in its source, so Records is also the number
-// of distinct ids of all sources.
+// Totals are the sums of records. Every id is unique in its source, so Records is also
+// the number of distinct ids of all sources.
 type Totals struct {
 	Records     int64  `json:"records"`
 	Bytes       int64  `json:"bytes"`        // of JSON, without brackets and commas between records
@@ -46,13 +46,13 @@ func (t *Totals) add(o Totals) {
 	t.MaxPosition = max(t.MaxPosition, o.MaxPosition)
 }
 
-// Query is SQL that returns Records, Records, KeySum, and PositionSum if exactly these
-// records are stored.
+// Query returns SQL with the result Records, Records, KeySum, and PositionSum if exactly
+// these records are stored.
 func (t Totals) Query() string {
 	return fmt.Sprintf("SELECT count(), uniqExact(source, id), sum(toUInt64(key)), sum(toUInt64(position)) FROM flow.records WHERE position BETWEEN %d AND %d", t.MinPosition, t.MaxPosition)
 }
 
-// Row is the expected result of Query in TabSeparated.
+// Row returns the expected result of Query, in TabSeparated.
 func (t Totals) Row() string {
 	return strings.Join(strings.Fields(fmt.Sprint(t.Records, t.Records, t.KeySum, t.PositionSum)), "\t")
 }

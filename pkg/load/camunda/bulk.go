@@ -10,13 +10,13 @@ import (
 type bulk struct {
 	body      []byte
 	records   int
-	documents int // bytes of the records alone
+	documents int // bytes of the records
 }
 
 func (b *bulk) reset() { b.body, b.records, b.documents = b.body[:0], 0, 0 }
 
 // add adds a record. Each leadership restarts the sequences and may have another broker
-// version: neither is part of a record's deduplication key.
+// version. Neither is part of a record's deduplication key.
 func (b *bulk) add(partition int64, leadership int, record []byte) {
 	b.body = appendAction(b.body, partition, leadership, record)
 	before := len(b.body)
@@ -26,7 +26,7 @@ func (b *bulk) add(partition int64, leadership int, record []byte) {
 	b.records++
 }
 
-// appendAction writes the line before a document: index, id and routing.
+// appendAction appends the line before a document: index, id and routing.
 func appendAction(dst []byte, partition int64, leadership int, record []byte) []byte {
 	dst = append(dst, `{"index":{"_index":"zeebe-record_`...)
 	start := len(dst)
@@ -49,7 +49,7 @@ func appendAction(dst []byte, partition int64, leadership int, record []byte) []
 	return append(dst, "\"}}\n"...)
 }
 
-// appendDocument writes the record, with the sequence of this leadership.
+// appendDocument appends the record, with the sequence of this leadership.
 func appendDocument(dst []byte, leadership int, record []byte) []byte {
 	sequence := member(record, "sequence")
 	if leadership == 1 || len(sequence) < 4 {
@@ -62,8 +62,8 @@ func appendDocument(dst []byte, leadership int, record []byte) []byte {
 	return append(dst, record[start+len(sequence):]...)
 }
 
-// member is a member of a record before its value, as written. The simulators write no
-// spaces.
+// member returns the JSON of a member that is before the record's value. The simulators
+// write no spaces.
 func member(record []byte, name string) []byte {
 	head := record
 	if i := bytes.Index(record, []byte(`"value":{`)); i >= 0 {

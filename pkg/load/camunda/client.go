@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Client behaves like the exporters' client: chunked bodies, Basic authentication, an
-// answer within 30 s, and failover to the next server if one is unreachable or answers 502,
+// Client behaves like the exporters' client: chunked bodies, Basic authentication, a
+// timeout of 30 s, and failover to the next server if one is unreachable or answers 502,
 // 503, or 504.
 type Client struct {
 	URLs        []string // of servers, without a path
@@ -21,7 +21,6 @@ type Client struct {
 	HTTP        *http.Client // default one with a timeout of 30 s
 }
 
-// clientTimeout is the timeout of the exporters' client.
 const clientTimeout = 30 * time.Second
 
 var plain = &http.Client{Timeout: clientTimeout}
@@ -40,7 +39,6 @@ func (c *Client) Templates(ctx context.Context) error {
 	return nil
 }
 
-// Bulk posts a bulk.
 func (c *Client) Bulk(ctx context.Context, body []byte) error {
 	var answer struct {
 		Errors *bool
@@ -69,7 +67,7 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	return err
 }
 
-// ask sends to one server; away: try another.
+// ask sends to one server. away means that another may answer.
 func (c *Client) ask(ctx context.Context, method, url, contentType string, body []byte, answer any) (away bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, struct{ io.Reader }{bytes.NewReader(body)}) // of unknown length, so chunked
 	if err != nil {

@@ -17,14 +17,14 @@ type Log interface {
 
 // Elasticsearch receives bulks. *Client is the real one.
 //
-// Both methods return nil once acknowledged. After any error the exporter calls again, with
-// the same records and perhaps more.
+// Both methods return nil once acknowledged. After any error the exporter retries, with the
+// same records and perhaps more.
 type Elasticsearch interface {
 	Templates(ctx context.Context) error
 	Bulk(ctx context.Context, body []byte) error
 }
 
-// Config configures an Exporter. The defaults are those of Camunda.
+// Config configures an Exporter. The defaults are Camunda's.
 type Config struct {
 	Partition int64
 	Log       Log
@@ -39,7 +39,7 @@ type Config struct {
 	BackoffMost time.Duration // limit of Backoff; default 10 s
 
 	Followers time.Duration // interval of sending the acknowledged position to followers; default 15 s
-	Snapshot  time.Duration // interval of snapshots, which persist it; default 5 min
+	Snapshot  time.Duration // interval of snapshots, which persist that position; default 5 min
 }
 
 func (c Config) withDefaults() Config {

@@ -12,14 +12,14 @@ type Exporter struct {
 	failures chan Failure
 
 	bulk  bulk
-	next  int       // record to read
+	next  int       // next record to read
 	acked int       // records before it are acknowledged
-	most  int       // the highest value of acked, for counting resends
+	most  int       // maximum of acked, for counting resends
 	timer time.Time // of the next periodic flush
 	tries int       // attempts at a full bulk
 	again time.Time // next attempt at a full bulk
 
-	open       bool // this leadership has created the templates
+	open       bool // this leadership created the templates
 	leadership int
 	remembered remembered
 
@@ -30,7 +30,6 @@ type Exporter struct {
 	count Count
 }
 
-// Count counts the work of an exporter.
 type Count struct {
 	Records  int64 // acknowledged, resends included
 	Again    int64 // of them, acknowledged before
@@ -40,7 +39,6 @@ type Count struct {
 	Late     int64 // acknowledged bulks of stale leaders
 }
 
-// Add adds the counts of another exporter.
 func (c *Count) Add(o Count) {
 	c.Records += o.Records
 	c.Again += o.Again
@@ -57,8 +55,8 @@ func New(cfg Config) *Exporter {
 // poll is the interval of checks for new records.
 const poll = 20 * time.Millisecond
 
-// Run exports until the log is complete and acknowledged, or until ctx ends. The error is
-// that of the log or of ctx: errors of Elasticsearch are retried for ever.
+// Run exports until the log is complete and acknowledged, or until ctx ends. It returns
+// errors of the log and of ctx, and retries errors of Elasticsearch forever.
 func (e *Exporter) Run(ctx context.Context) (Count, error) {
 	var late sync.Mutex
 	e.straying, e.endStrays = context.WithCancel(ctx)
@@ -74,7 +72,7 @@ func (e *Exporter) Run(ctx context.Context) (Count, error) {
 	}
 }
 
-// step does the next due action, or waits for it.
+// step carries out the next due action, or waits for it.
 func (e *Exporter) step(ctx context.Context, late *sync.Mutex) (over bool, err error) {
 	now := time.Now()
 	e.remember(now)
@@ -142,7 +140,7 @@ func (e *Exporter) read() (read, whole bool, err error) {
 	return true, whole, nil
 }
 
-// flush posts the bulk once. Unless acknowledged it is kept.
+// flush posts the bulk once, and keeps it unless acknowledged.
 func (e *Exporter) flush(ctx context.Context) bool {
 	if !e.open {
 		if err := e.cfg.To.Templates(ctx); err != nil {

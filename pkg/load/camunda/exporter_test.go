@@ -19,7 +19,6 @@ import (
 	"sluice/pkg/load/camunda"
 )
 
-// partition is a log in memory.
 type partition struct {
 	mu      sync.Mutex
 	records [][]byte
@@ -38,7 +37,7 @@ func (p *partition) Read(from, to int) ([][]byte, error) {
 	return p.records[from:to], nil
 }
 
-// write writes n records with so many bytes beside their members.
+// write appends n records, each with a member of this many bytes.
 func (p *partition) write(n, bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,12 +53,12 @@ func (p *partition) end() {
 	p.whole = true
 }
 
-// taker is an Elasticsearch that notes what it takes.
+// taker is an Elasticsearch that records the bulks.
 type taker struct {
 	mu        sync.Mutex
 	fault     func(attempt int) error // of a bulk
 	began     time.Time
-	attempts  []string // "seconds first..last", of each bulk that came
+	attempts  []string // "seconds first..last", of each bulk received
 	times     map[int]int
 	templates int
 }
@@ -107,7 +106,7 @@ func (k *taker) Bulk(_ context.Context, body []byte) error {
 	return nil
 }
 
-// exports runs an exporter in a world of its own until its log is exported.
+// exports runs an exporter until its log is exported.
 func exports(t *testing.T, cfg func(*camunda.Config), fault func(int) error, live func(*partition, *camunda.Exporter)) (*taker, camunda.Count) {
 	t.Helper()
 	log, to := &partition{}, newTaker()
@@ -149,8 +148,8 @@ func TestABulkIsCutByRecordsBytesAndTime(t *testing.T) {
 	})
 }
 
-// TestABulkIsRepeatedWhole: a full one after 2, 4, 8, 10 s and at every tick of
-// the timer; one that is not full grows.
+// TestABulkIsRepeatedWhole: a full bulk is retried after 2, 4, 8, 10 s and at every tick
+// of the timer; another grows.
 func TestABulkIsRepeatedWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := func(attempt int) error {
@@ -170,8 +169,8 @@ func TestABulkIsRepeatedWhole(t *testing.T) {
 	})
 }
 
-// TestWhereABrokerGoesOn: a follower knows what was acknowledged 15 s ago, a
-// broker that was killed what was in its last snapshot.
+// TestWhereABrokerGoesOn: a follower has the acknowledged position of 15 s ago, a
+// restarted broker that of its last snapshot.
 func TestWhereABrokerGoesOn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		failure camunda.Failure
@@ -202,7 +201,7 @@ func TestWhereABrokerGoesOn(t *testing.T) {
 	}
 }
 
-// TestALeaderThatHasNotNoticedPostsItsBulk beside its successor's.
+// TestALeaderThatHasNotNoticedPostsItsBulk concurrently with its successor.
 func TestALeaderThatHasNotNoticedPostsItsBulk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, count := exports(t, nil, nil, func(p *partition, e *camunda.Exporter) {
@@ -219,7 +218,7 @@ func TestALeaderThatHasNotNoticedPostsItsBulk(t *testing.T) {
 	})
 }
 
-// TestTheClientGoesToTheNextServer when one is away, and nowhere else.
+// TestTheClientGoesToTheNextServer only when one is unavailable.
 func TestTheClientGoesToTheNextServer(t *testing.T) {
 	status := http.StatusServiceUnavailable
 	var paths []string

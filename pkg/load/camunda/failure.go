@@ -7,13 +7,11 @@ import (
 	"time"
 )
 
-// Failure is a failure of a broker.
 type Failure struct {
 	Kind Kind
 	From int // if Restored: the record from which it resumes
 }
 
-// Kind of a failure.
 type Kind int
 
 const (
@@ -26,8 +24,8 @@ const (
 	Restarted
 	// RestartedOlder: likewise, but the last snapshot had failed.
 	RestartedOlder
-	// Restored: from a backup. The log was truncated there; later positions were reused
-	// for other records.
+	// Restored: from a backup. The log was truncated there, and later positions were
+	// reused for other records.
 	Restored
 )
 
@@ -40,14 +38,14 @@ func (e *Exporter) Fail(f Failure) { e.failures <- f }
 
 // remembered is the acknowledged position stored outside this leader.
 type remembered struct {
-	followers int // known to all followers
+	followers int // sent to all followers
 	told      time.Time
 	snapshot  int // on the broker's disk
-	before    int // in the snapshot before
+	before    int // in the previous snapshot
 	taken     time.Time
 }
 
-// remember updates the followers and the snapshot when due.
+// remember updates followers and snapshot when due.
 func (e *Exporter) remember(now time.Time) {
 	r := &e.remembered
 	if now.Sub(r.told) >= e.cfg.Followers {

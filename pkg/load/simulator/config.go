@@ -2,7 +2,6 @@ package simulator
 
 import "time"
 
-// Config configures an Engine.
 type Config struct {
 	Seed       uint64        // of everything except times, keys and positions
 	Start      time.Time     // of the first record; default 2025-11-21 05:00 UTC
@@ -10,12 +9,12 @@ type Config struct {
 	Rush       time.Time     // from then on the interval is RushEvery; default never
 	RushEvery  time.Duration
 	Partitions int   // default 3
-	Instances  int   // to start, without called ones; default unlimited
+	Instances  int   // number to start, called ones excluded; default unlimited
 	UnderWay   int   // limit of running instances; default 1000
 	First      int64 // first position and first key of each partition; default 1, which makes engines collide
 
-	// Haste divides the time that jobs, people, timers, and messages take, to have few
-	// running instances at a high rate. Default 1.
+	// Haste divides the durations of jobs, people, timers, and messages, so that few
+	// instances run at a high rate. Default 1.
 	Haste float64
 
 	Commands bool // export commands and rejections too, an option of exporters
@@ -23,8 +22,7 @@ type Config struct {
 	Tenants  []string
 	Prefix   string // of the ids of processes
 
-	// Truth is filled unless nil. Without it the memory of an engine is bounded by
-	// UnderWay.
+	// Truth is filled unless nil. Without it UnderWay bounds the memory of an engine.
 	Truth *Truth
 }
 

@@ -30,7 +30,7 @@ func decisionTables() []*decision {
 	}
 }
 
-// evaluation is one evaluation of a decision, which is immediate.
+// evaluation is an immediate evaluation of a decision.
 type evaluation struct {
 	Decision
 	in *instance
@@ -38,7 +38,7 @@ type evaluation struct {
 	of *decision
 }
 
-// evaluate evaluates the decision of a business rule task. A failure stops the task before it is active, until the incident is
+// evaluate evaluates the decision of a business rule task. A failure stops the task before it is active, until its incident is
 // resolved and the decision evaluated again. Some are never resolved.
 func (el *element) evaluate(b batch) {
 	e := el.in.e
@@ -87,7 +87,7 @@ func (v *evaluationValue) appendTo(dst []byte) []byte {
 	return append(o, `],`...).text("tenantId", v.in.Tenant).end()
 }
 
-// evaluated writes the result of one decision. A failed one has matched no rule.
+// evaluated appends the result of one decision. A failed one has matched no rule.
 func (v *evaluationValue) evaluated(o object, id, name string, key int64, output string) object {
 	rules := `[{"ruleId":"rule_` + id + `","ruleIndex":1,"evaluatedOutputs":[{"outputId":"out_` + id + `","outputName":"` + id + `","outputValue":` +
 		string(appendQuoted(nil, output)) + `}]}]`
@@ -99,7 +99,7 @@ func (v *evaluationValue) evaluated(o object, id, name string, key int64, output
 		raw("evaluatedInputs", `[{"inputId":"in_`+id+`","inputName":"`+v.of.input+`","inputValue":"1"}]`).raw("matchedRules", rules).end()
 }
 
-// deployedDecision is a deployed decision: one called by a task, or one required by it.
+// deployedDecision is called by a task, or required by such a decision.
 type deployedDecision struct {
 	id, name string
 	key      int64

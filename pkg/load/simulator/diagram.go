@@ -14,7 +14,7 @@ const (
 	margin                = 40 // within a sub-process
 )
 
-// diagram writes a process as a BPMN file with its diagram. Elements are in a row, branches of a gateway below each other.
+// diagram writes a process as a BPMN file with its diagram: elements in a row, branches of a gateway in a column.
 type diagram struct {
 	d      *definition
 	model  strings.Builder // elements of the process
@@ -23,16 +23,15 @@ type diagram struct {
 	edges  strings.Builder
 }
 
-// point is a point of the diagram.
 type point struct{ x, y int }
 
 // exit is the start of a sequence flow.
 type exit struct {
-	id string // of its element
+	id string // element
 	at point
 }
 
-// xml is the BPMN of a version of a process.
+// xml returns the BPMN of a version of a process.
 func (d *definition) xml() string {
 	w := &diagram{d: d}
 	nodes := d.process.elements
@@ -50,7 +49,7 @@ func (d *definition) xml() string {
 	return b.String()
 }
 
-// size is the width and height of an element, a gateway's branches and join included.
+// size returns the width and height of an element, including a gateway's branches and join.
 func (n *node) size() (width, height int) {
 	switch n.kind {
 	case startEvent, endEvent, timer, message:
@@ -69,7 +68,6 @@ func (n *node) size() (width, height int) {
 	return taskWidth, taskHeight
 }
 
-// length is the length of a row of elements.
 func length(nodes []node) int {
 	sum := -gap
 	for i := range nodes {
@@ -79,7 +77,7 @@ func length(nodes []node) int {
 	return sum
 }
 
-// half is the extent of a row above and below its middle, labels included.
+// half returns the extent of a row above and below its middle, including labels.
 func half(nodes []node) int {
 	most := 0
 	for i := range nodes {
@@ -98,7 +96,7 @@ func half(nodes []node) int {
 
 // row draws elements from x on, centred at y, with their flows, and returns the exits of the row.
 func (w *diagram) row(nodes []node, x, y int) []exit {
-	var open, past []exit // to the current element, and to the one after it
+	var open, past []exit // to the current element, and to the next one
 	for i := range nodes {
 		n := &nodes[i]
 		width, height := n.size()
@@ -120,7 +118,6 @@ func (w *diagram) row(nodes []node, x, y int) []exit {
 	return open
 }
 
-// element draws one element and returns its exits.
 func (w *diagram) element(n *node, x, y, width, height int) []exit {
 	id := w.d.name(n)
 	if n.kind == fork {
@@ -141,7 +138,6 @@ func (w *diagram) element(n *node, x, y, width, height int) []exit {
 	return exits
 }
 
-// fork draws a parallel gateway, its branches and its join.
 func (w *diagram) fork(n *node, x, y, width int) []exit {
 	id, joined := w.d.name(n), n.id+"_join"
 	_, height := n.size()
@@ -163,7 +159,7 @@ func (w *diagram) fork(n *node, x, y, width int) []exit {
 	return []exit{{joined, point{end.x + gatewaySize, y}}}
 }
 
-// flowID is the id of a sequence flow of an element, with the number of the way taken, from 0.
+// flowID returns the id of an element's sequence flow; way counts its flows from 0.
 func flowID(from string, way int) string {
 	if way > 0 {
 		return fmt.Sprintf("flow_%s_%d", from, way+1)
@@ -171,7 +167,7 @@ func flowID(from string, way int) string {
 	return "flow_" + from
 }
 
-// original is the id of an element before its renaming, which flows keep.
+// original returns the id of an element before its renaming, which flows keep.
 func (w *diagram) original(name string) string {
 	for from, to := range w.d.process.rename {
 		if to == name {
@@ -181,7 +177,7 @@ func (w *diagram) original(name string) string {
 	return name
 }
 
-// flow draws a sequence flow from left to right, from a boundary event first to below the next element.
+// flow draws a sequence flow from left to right. A flow from a boundary event is drawn below first.
 func (w *diagram) flow(from exit, to string, at point, way int, below bool) {
 	points := []point{from.at, at}
 	switch middle := (from.at.x + at.x) / 2; {
@@ -265,7 +261,6 @@ func (w *diagram) boundary(n *node, id string) {
 	fmt.Fprintf(&w.roots, `<bpmn:error id="error_%s" name="%s" errorCode="REFUSED"/>`+"\n", n.boundary, n.boundary)
 }
 
-// tag is the BPMN tag of this kind.
 func (k kind) tag() string {
 	return map[kind]string{
 		startEvent: "startEvent", service: "serviceTask", user: "userTask", timer: "intermediateCatchEvent", message: "intermediateCatchEvent",
@@ -273,7 +268,7 @@ func (k kind) tag() string {
 	}[k]
 }
 
-// words is an id as a label.
+// words converts an id to a label.
 func words(id string) string {
 	text := strings.ReplaceAll(id, "_", " ")
 	return strings.ToUpper(text[:1]) + text[1:]

@@ -12,7 +12,7 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// bpmn is what a test looks at of a BPMN file.
+// bpmn has the tested parts of a BPMN file.
 type bpmn struct {
 	elements map[string]string // tag by id
 	flows    map[string][2]string
@@ -31,7 +31,7 @@ func parseBPMN(t *testing.T, text string) bpmn {
 	t.Helper()
 	f := bpmn{map[string]string{}, map[string][2]string{}, map[string]bounds{}, map[string]int{}}
 	in := xml.NewDecoder(strings.NewReader(text))
-	of := "" // the element that a shape or an edge is of
+	of := "" // the element of the current shape or edge
 	for {
 		token, err := in.Token()
 		if token == nil {
@@ -70,8 +70,8 @@ func parseBPMN(t *testing.T, text string) bpmn {
 	return f
 }
 
-// TestDiagramsHaveWhatHappens compares the BPMN of each version with the records
-// of its instances: every element and every flow of these is in it, and drawn.
+// TestDiagramsHaveWhatHappens compares the BPMN of each version with the records of its
+// instances: every element and every flow is in it, and drawn.
 func TestDiagramsHaveWhatHappens(t *testing.T) {
 	truth := new(simulator.Truth)
 	took := map[string]bool{}
@@ -120,7 +120,7 @@ func TestDiagramsHaveWhatHappens(t *testing.T) {
 	}
 }
 
-// decodeFlow gives the process and the id of a flow that was taken.
+// decodeFlow returns the process and the id of a taken flow.
 func decodeFlow(t *testing.T, r simulator.Record) string {
 	t.Helper()
 	var v struct {

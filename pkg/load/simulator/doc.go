@@ -1,9 +1,9 @@
 // Package simulator simulates a workflow engine: it writes the records of Zeebe while it runs process instances, and keeps the
-// truth, so that results computed from the records can be compared with it.
+// truth, with which results computed from the records can be compared.
 //
-// An Engine is a discrete-event simulation. Its agenda orders the next steps by time; each step is a batch as an engine processes
-// it: one external command, and the events and commands that follow, all with its position as their source. Positions and keys
-// are counted per partition; commands take a position whether exported or not. The same Config gives the same bytes.
+// An Engine is a discrete-event simulation. Its agenda orders the next steps by time. Each step is a batch: one external command,
+// and the events and commands that follow, all with its position as their source. Positions and keys are counted per partition;
+// commands take a position whether exported or not. The same Config gives the same bytes.
 //
 // The files follow a record from its cause to its text:
 //

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Record is one record as sent by an exporter.
+// Record is a record as an exporter sends it.
 type Record struct {
 	Partition  int64
 	Position   int64
@@ -30,11 +30,11 @@ type Engine struct {
 	called     *definition // called by call activities
 	decisions  map[string]*decision
 
-	begun    int // instances, without called ones
-	underWay int // running ones among them
+	begun    int // instances, called ones excluded
+	underWay int // running ones of them
 	pausing  bool
 
-	out  []Record // of the last step, not yet read
+	out  []Record // of the last step, not yet returned
 	text []byte   // their JSON
 }
 
@@ -52,7 +52,7 @@ func New(cfg Config) *Engine {
 // Next returns the next record, in time order over all partitions; false after the last event.
 func (e *Engine) Next() (Record, bool) { return e.NextBy(time.Unix(0, math.MaxInt64)) }
 
-// NextBy is Next for records written up to a time; false if there are no more. Truth excludes later events.
+// NextBy is Next for records written up to a time. Truth excludes later events.
 func (e *Engine) NextBy(then time.Time) (Record, bool) {
 	for len(e.out) == 0 {
 		if len(e.agenda.steps) == 0 || e.agenda.steps[0].at > then.UnixNano() {
@@ -68,7 +68,6 @@ func (e *Engine) NextBy(then time.Time) (Record, bool) {
 	return r, true
 }
 
-// All iterates over the remaining records.
 func (e *Engine) All() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for r, more := e.Next(); more; r, more = e.Next() {
@@ -79,18 +78,17 @@ func (e *Engine) All() iter.Seq[Record] {
 	}
 }
 
-// ms is the time of the current step.
 func (e *Engine) ms() int64 { return e.now / int64(time.Millisecond) }
 
-// after schedules a step after a time in which a worker works or a user waits.
+// after schedules a step after a worker's or a user's wait, divided by Haste.
 func (e *Engine) after(wait time.Duration, do func()) {
 	e.at(int64(float64(wait)/e.cfg.Haste), do)
 }
 
-// at schedules a step in that many nanoseconds.
+// at schedules a step in this many nanoseconds.
 func (e *Engine) at(wait int64, do func()) { e.agenda.push(e.now+wait, do) }
 
-// between is a random time in a range.
+// between draws a duration from a range.
 func (e *Engine) between(from, to time.Duration) time.Duration {
 	return from + time.Duration(e.random.below(int64(to-from)+1))
 }
@@ -114,7 +112,7 @@ func (e *Engine) beginNext() {
 	e.at(int64(every), e.beginNext)
 }
 
-// left is called when an instance has no more events: it has ended, or waits for ever.
+// left is called when an instance has no more events: it has ended, or waits forever.
 func (e *Engine) left(in *instance) {
 	if in.left || in.ParentInstance > 0 {
 		return
@@ -127,7 +125,7 @@ func (e *Engine) left(in *instance) {
 	}
 }
 
-// agenda is a heap of steps by time; of simultaneous ones the first scheduled comes first.
+// agenda is a heap of steps by time, and then by order of scheduling.
 type agenda struct {
 	steps steps
 	count uint64

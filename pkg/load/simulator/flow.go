@@ -2,18 +2,16 @@ package simulator
 
 import "time"
 
-// instance is a running process instance.
 type instance struct {
 	Instance
 	e      *Engine
 	p      *partition
 	def    *definition
 	root   *element
-	caller *element // the call activity, of a called instance
-	left   bool     // it no longer counts as running
+	caller *element // the call activity of a called instance
+	left   bool     // it does not count as running
 }
 
-// element is a running element instance.
 type element struct {
 	Element
 	in    *instance
@@ -21,8 +19,8 @@ type element struct {
 	node  *node
 	event string // bpmnEventType
 
-	then   func(b batch, last *element) // continuation after it, or its boundary event, has completed
-	before func(b batch)                // records between its completing and its completion
+	then   func(b batch, last *element) // continues after the completion of it or its boundary event
+	before func(b batch)                // writes records between its completing and its completion
 	inner  *item                        // of a child of a multi-instance body
 
 	active    []*element // running children
@@ -37,10 +35,10 @@ type element struct {
 	ended     bool
 }
 
-// begin starts an instance of a random process that is not only called.
+// begin starts an instance of a random process, except those that are only called.
 func (e *Engine) begin() {
 	pr := pick(&e.random, e.processes)
-	for pr.callable || pr.id == "order-eu" && e.random.chance(700) { // most instances of it were migrated to it
+	for pr.callable || pr.id == "order-eu" && e.random.chance(700) { // most of its instances were migrated to it
 		pr = pick(&e.random, e.processes)
 	}
 	p := pick(&e.random, e.partitions)
@@ -76,7 +74,6 @@ func (e *Engine) newInstance(p *partition, def *definition, tenant string, calle
 	return in
 }
 
-// start runs the elements of an instance.
 func (in *instance) start(b batch) {
 	in.root.write(b, "ELEMENT_ACTIVATING")
 	in.EnteredAt, in.root.EnteredAt = b.ms(), b.ms()
@@ -98,7 +95,7 @@ func (in *instance) complete(b batch) {
 	in.e.left(in)
 }
 
-// event writes an event that belongs to the instance.
+// event writes an event of the instance.
 func (in *instance) event(b batch, valueType, intent string, key int64, v value) int64 {
 	position := b.event(valueType, intent, key, v)
 	if seen(valueType) {
@@ -110,12 +107,11 @@ func (in *instance) event(b batch, valueType, intent string, key int64, v value)
 	return position
 }
 
-// seen are the records that count as the last activity of an instance.
+// seen reports whether records of a type count as activity of an instance.
 func seen(valueType string) bool {
 	return valueType == "PROCESS_INSTANCE" || valueType == "JOB" || valueType == "INCIDENT"
 }
 
-// run runs elements of the scope in order.
 func (el *element) run(b batch, nodes []node, done func(batch, *element)) {
 	el.prepare(b, nodes, 0, done).enter(b)
 }
@@ -172,14 +168,13 @@ func (el *element) newChild(n *node, elementType, eventType string) *element {
 	return c
 }
 
-// take takes a sequence flow after an element of the scope: the only one, or the chosen one of several.
+// take takes a sequence flow after an element of the scope, chosen by way.
 func (el *element) take(b batch, from *element, way int) {
 	flow := &element{in: el.in, scope: el, event: "UNSPECIFIED"}
 	flow.Element = Element{Key: el.in.p.nextKey(), ID: flowID(from.node.id, way), Type: flowType, FlowScope: el.Key}
 	el.in.event(b, "PROCESS_INSTANCE", "SEQUENCE_FLOW_TAKEN", flow.Key, (*elementValue)(flow))
 }
 
-// write writes a step in the life of an element.
 func (el *element) write(b batch, intent string) {
 	position := el.in.event(b, "PROCESS_INSTANCE", intent, el.Key, (*elementValue)(el))
 	if el.Position == 0 {
@@ -187,7 +182,7 @@ func (el *element) write(b batch, intent string) {
 	}
 }
 
-// enter is the first step of an element. A failing input mapping stops it there, before it is active.
+// enter is the first step of an element. A failing input mapping stops it before it is active.
 func (el *element) enter(b batch) {
 	el.write(b, "ELEMENT_ACTIVATING")
 	el.EnteredAt = b.ms()
@@ -277,7 +272,7 @@ func (el *element) terminate(b batch) {
 	el.end()
 }
 
-// release cancels whatever an element waits for.
+// release cancels everything for which an element waits.
 func (el *element) release(b batch) {
 	if el.job != nil {
 		el.job.cancel(b)
@@ -296,7 +291,6 @@ func (el *element) release(b batch) {
 	}
 }
 
-// end removes an element from its scope.
 func (el *element) end() {
 	el.ended = true
 	if el.scope == nil {
@@ -310,7 +304,7 @@ func (el *element) end() {
 	}
 }
 
-// triggered writes that an external event ends the wait of an element, between its completing and its completion.
+// triggered writes that an external event resumes an element, between its completing and its completion.
 func (el *element) triggered(b batch, target *node, variables string) {
 	ev := &processEvent{el: el, target: el.in.def.name(target), variables: variables}
 	key := el.in.p.nextKey()
@@ -326,7 +320,6 @@ func (el *element) triggered(b batch, target *node, variables string) {
 	}
 }
 
-// processEvent is an event that resumes an element.
 type processEvent struct {
 	el        *element
 	target    string

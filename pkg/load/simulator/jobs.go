@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// job is an unfinished job.
 type job struct {
 	Job
 	in        *instance
@@ -20,7 +19,7 @@ type outcome int
 
 const (
 	completes    outcome = iota
-	completeLate         // after its deadline, before the engine has noticed
+	completeLate         // after its deadline, before the engine times it out
 	failsOnce            // with retries left
 	failsBackOff         // with retries left and a backoff
 	failsForGood         // no retries left: an incident, resolved by an operator
@@ -32,10 +31,9 @@ const (
 	abandoned  // no worker completes it
 )
 
-// noCatchEvent is Zeebe's element id of a job whose error nothing catches.
+// noCatchEvent is Zeebe's element id of a job whose error is not caught.
 const noCatchEvent = "NO_CATCH_EVENT_FOUND"
 
-// outcomes draws the outcomes of a job.
 func (e *Engine) outcomes(n *node) []outcome {
 	switch r := e.random.below(100); {
 	case r < 7:
@@ -64,7 +62,6 @@ func (e *Engine) outcomes(n *node) []outcome {
 	return []outcome{completes}
 }
 
-// newJob creates the job of a service task.
 func (el *element) newJob(b batch) {
 	j := &job{in: el.in, el: el, plan: el.in.e.outcomes(el.node)}
 	j.Job = Job{
@@ -79,7 +76,6 @@ func (el *element) newJob(b batch) {
 	j.wait()
 }
 
-// write writes an event of the job.
 func (j *job) write(b batch, intent string) {
 	j.LastSeen = b.ms()
 	j.in.event(b, "JOB", intent, j.Key, (*jobValue)(j))
@@ -166,7 +162,7 @@ func (j *job) work() {
 	}
 }
 
-// top is the root instance.
+// top returns the root instance.
 func (in *instance) top() *instance {
 	for in.caller != nil {
 		in = in.caller.in
@@ -251,21 +247,20 @@ func (j *job) timeOut() {
 	})
 }
 
-// extend asks for more time.
+// extend postpones the deadline.
 func (j *job) extend() {
 	b := j.batch("UPDATE_TIMEOUT")
 	j.Deadline += int64(float64(jobTimeout.Milliseconds()) / j.in.e.cfg.Haste)
 	j.write(b, "TIMEOUT_UPDATED")
 }
 
-// thrown writes an error thrown by a worker.
 func (j *job) thrown(b batch, code string) {
 	j.ErrorCode, j.ErrorMessage = code, "refused by "+strings.ToUpper(j.Worker)
 	j.State = JobErrorThrown
 	j.write(b, "ERROR_THROWN")
 }
 
-// throw throws an error that the boundary event of the element catches, where the flow continues.
+// throw throws an error that the element's boundary event catches. The flow continues there.
 func (j *job) throw() {
 	b, el := j.batch("THROW_ERROR"), j.el
 	j.thrown(b, "REFUSED")
@@ -283,7 +278,7 @@ func (j *job) throw() {
 	event.enter(b)
 }
 
-// throwLost throws an error that nothing catches.
+// throwLost throws an error that is not caught.
 func (j *job) throwLost() {
 	b := j.batch("THROW_ERROR")
 	j.marker = true

@@ -1,6 +1,6 @@
 package simulator
 
-// process is a model with its deployed versions. Versions have the same elements under different ids.
+// process is a model with its deployed versions. A migration target has the same elements, with ids by rename.
 type process struct {
 	id       string
 	elements []node
@@ -10,13 +10,12 @@ type process struct {
 	callable bool // only started by call activities
 }
 
-// definition is one deployed version of a process.
 type definition struct {
 	Process
 	process *process
 }
 
-// name is the id of an element in this definition.
+// name returns the id of an element in this definition.
 func (d *definition) name(n *node) string {
 	if other, ok := d.process.rename[n.id]; ok {
 		return other
@@ -30,9 +29,9 @@ type node struct {
 	id       string
 	does     string // job type, message name, form, or decision
 	loop     loop
-	boundary string   // id of the error event at its boundary, from which the flow continues as from the element
+	boundary string   // id of the error event at its boundary; the flow continues there as after the element
 	children []node   // of a sub-process
-	branches [][]node // of a gateway that forks; its join is named id + "_join"
+	branches [][]node // of a forking gateway; its join is named id + "_join"
 	wait     string   // cycle or duration of a timer
 	mapping  bool     // its input mapping may fail
 }
@@ -45,7 +44,7 @@ const (
 	user
 	timer
 	message
-	choice // exclusive gateway: the element after it is taken or skipped
+	choice // exclusive gateway: the next element is taken or skipped
 	fork   // parallel gateway, with its join
 	subProcess
 	call
@@ -101,7 +100,7 @@ const (
 	flowType = "SEQUENCE_FLOW"
 )
 
-// catalog lists the processes with their numbers of versions.
+// catalog returns the processes.
 func catalog() []*process {
 	order := &process{id: "order", elements: []node{
 		{kind: startEvent, id: "order_placed"},
@@ -164,15 +163,13 @@ func catalog() []*process {
 	return []*process{order, europe, claim, survey, shipment, sync}
 }
 
-// versions is the number of versions of each process.
 const versions = 2
 
-// workers are unordered by name: the last one of a job is often not the greatest.
+// workers are unordered by name, so that the last one of a job is often not the greatest.
 func workers() []string { return []string{"zeta", "alpha", "mu", "beta-7f3a", "omega@edge-17"} }
 
 func people() []string { return []string{"anna.schmidt", "j.kowalski", "m.dubois", "sofía"} }
 
-// failure is a failure of a job.
 type failure struct{ code, message string }
 
 func failures() []failure {

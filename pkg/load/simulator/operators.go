@@ -2,7 +2,6 @@ package simulator
 
 import "time"
 
-// incident is an open incident.
 type incident struct {
 	Incident
 	in *instance
@@ -29,7 +28,7 @@ func (el *element) raise(b batch, errorType, message string, j *job) *incident {
 	return i
 }
 
-// resolved ends an incident, since it was resolved or its element has ended.
+// resolved ends an incident that was resolved or whose element has ended.
 func (i *incident) resolved(b batch) {
 	i.ResolvedAt = b.ms()
 	i.in.OpenIncidents--
@@ -37,7 +36,7 @@ func (i *incident) resolved(b batch) {
 	i.in.event(b, "INCIDENT", "RESOLVED", i.Key, (*incidentValue)(i))
 }
 
-// resolve schedules an operator's resolution of an incident.
+// resolve carries out an operator's resolution of an incident.
 func (i *incident) resolve() batch {
 	b := i.in.p.batch("INCIDENT", "RESOLVE", i.Key, (*incidentValue)(i))
 	i.resolved(b)
@@ -90,7 +89,7 @@ func (in *instance) planMigration(tries int) {
 	})
 }
 
-// migrate migrates an instance with its active elements to another process or version, unless it waits for anything but jobs
+// migrate migrates an instance with its active elements to another process or version, unless it waits for more than jobs
 // and people.
 func (in *instance) migrate() bool {
 	target := in.def.process.versions[versions-1]
@@ -152,7 +151,7 @@ func (el *element) migrate(b batch) {
 	}
 	for _, v := range el.variables {
 		v.Process = el.Process
-		// The value is not in this record.
+		// This record does not have the value.
 		el.in.event(b, "VARIABLE", "MIGRATED", v.Key, (*migratedVariableValue)(v))
 	}
 }

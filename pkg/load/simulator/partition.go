@@ -19,7 +19,7 @@ type partition struct {
 	e         *Engine
 	id        int64
 	position  int64 // of the next record
-	key       int64 // the next, without the partition
+	key       int64 // next one, without the partition
 	sequences map[string]int64
 	waiting   map[string][]*job // available jobs, by type
 }
@@ -33,13 +33,12 @@ func (p *partition) nextKey() int64 {
 	return p.id<<keyBits + p.key - 1
 }
 
-// value is the value of a record.
 type value interface {
 	appendTo(dst []byte) []byte
 }
 
-// batch is the records that an engine writes at once: an external command and what follows. All name the position of that
-// command as their source.
+// batch is the records that an engine writes at once: an external command and the records that follow, whose source is
+// the position of that command.
 type batch struct {
 	p      *partition
 	source int64
@@ -52,7 +51,6 @@ func (p *partition) batch(valueType, intent string, key int64, v value) batch {
 	return b
 }
 
-// command writes a command that follows.
 func (b batch) command(valueType, intent string, key int64, v value) {
 	b.write(command, valueType, intent, key, v)
 }
@@ -62,15 +60,13 @@ func (b batch) event(valueType, intent string, key int64, v value) int64 {
 	return b.write(event, valueType, intent, key, v)
 }
 
-// reject rejects the command of the batch.
 func (b batch) reject(valueType, intent string, key int64, v value) {
 	b.write(rejection, valueType, intent, key, v)
 }
 
-// ms is the time of the batch.
 func (b batch) ms() int64 { return b.p.e.ms() }
 
-// write assigns a position to the record and, if its kind is exported, writes it.
+// write assigns a position to the record and, if its type is exported, writes it.
 func (b batch) write(recordType, valueType, intent string, key int64, v value) int64 {
 	p := b.p
 	position := p.position
@@ -170,5 +166,5 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// date is a time in the format of user tasks.
+// date formats a time as in user tasks.
 func date(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }

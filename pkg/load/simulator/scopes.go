@@ -2,7 +2,7 @@ package simulator
 
 import "strconv"
 
-// activateCall starts an instance of another process, for which the element waits.
+// activateCall starts an instance of another process. The element waits for its end.
 func (el *element) activateCall(b batch) {
 	e := el.in.e
 	if e.called == nil {
@@ -62,7 +62,6 @@ type item struct {
 	results *results
 }
 
-// results is the output collection of a body.
 type results struct{ items []string }
 
 func (r *results) json() string {
@@ -107,7 +106,7 @@ func (el *element) activateBody(b batch) {
 	}
 }
 
-// turn runs the items of a sequential body from one on.
+// turn runs the items of a sequential body, from one on.
 func (el *element) turn(b batch, it *item, of int) {
 	el.innerChild(b, it, func(b batch, _ *element) {
 		if it.index+1 == of {
@@ -118,7 +117,7 @@ func (el *element) turn(b batch, it *item, of int) {
 	}).enter(b)
 }
 
-// innerChild activates the activity of one item: it has the id of the body, and the body as flow scope.
+// innerChild activates the activity of one item. It has the id of the body, and the body as flow scope.
 func (el *element) innerChild(b batch, it *item, then func(batch, *element)) *element {
 	elementType, eventType := el.node.kind.bpmn()
 	c := el.newChild(el.node, elementType, eventType)
@@ -128,7 +127,7 @@ func (el *element) innerChild(b batch, it *item, then func(batch, *element)) *el
 	return c
 }
 
-// variables are local to one iteration.
+// variables sets the local variables of an iteration.
 func (it *item) variables(b batch, el *element) {
 	el.set(b, "item", `"item `+strconv.Itoa(it.index)+`"`)
 	el.set(b, "loopCounter", strconv.Itoa(it.index+1))

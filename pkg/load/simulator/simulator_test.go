@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// envelope is what every record has.
+// envelope has the members of every record.
 type envelope struct {
 	ID         string `json:"id"`
 	Partition  int64  `json:"partitionId"`
@@ -51,8 +51,8 @@ func TestTheSameConfigGivesTheSameBytes(t *testing.T) {
 	expect.Not(t, bytes.Equal(write(1), write(2)), "two seeds do not")
 }
 
-// TestRecordsAreNumberedLikeThoseOfAnEngine checks positions, sources, keys and
-// times, with and without commands.
+// TestRecordsAreNumberedLikeThoseOfAnEngine checks positions, sources, keys and times,
+// with and without commands.
 func TestRecordsAreNumberedLikeThoseOfAnEngine(t *testing.T) {
 	deployed := map[string]bool{"PROCESS": true, "DECISION": true, "DECISION_REQUIREMENTS": true} // with the keys of partition 1
 	for _, commands := range []bool{false, true} {
@@ -89,7 +89,7 @@ func TestRecordsAreNumberedLikeThoseOfAnEngine(t *testing.T) {
 	}
 }
 
-// TestEverythingHappens looks for each step that the engine knows.
+// TestEverythingHappens looks for each step of the engine.
 func TestEverythingHappens(t *testing.T) {
 	seen := map[string]int{}
 	for r := range simulator.New(simulator.Config{Seed: 4, Instances: 1000, Commands: true}).All() {
@@ -130,7 +130,7 @@ func TestEverythingHappens(t *testing.T) {
 	expect.Not(t, seen["COMMAND PROCESS_INSTANCE ACTIVATE_ELEMENT"] == 0 || seen["COMMAND_REJECTION JOB COMPLETE"] == 0, "no commands, or no rejections")
 }
 
-// TestAnEngineThatRunsOnTakesBoundedMemory plays without keeping the truth.
+// TestAnEngineThatRunsOnTakesBoundedMemory runs without Truth.
 func TestAnEngineThatRunsOnTakesBoundedMemory(t *testing.T) {
 	e := simulator.New(simulator.Config{Seed: 6, Every: time.Millisecond, UnderWay: 200})
 	heap := func() uint64 {

@@ -1,7 +1,7 @@
 package simulator
 
-// Truth is the true state of an engine, however its records arrive. Times are epoch milliseconds, 0 if it did not happen; keys are
-// -1 if there is none, as in records.
+// Truth is the true state of an engine, independent of the arrival of its records. Times are epoch milliseconds, 0 if it did not
+// happen; missing keys are -1, as in records.
 type Truth struct {
 	Instances   []*Instance
 	Elements    []*Element
@@ -22,7 +22,6 @@ type Process struct {
 	DefinitionKey int64
 }
 
-// Instance is a process instance.
 type Instance struct {
 	Key             int64
 	Partition       int64
@@ -35,7 +34,7 @@ type Instance struct {
 	StartedAt       int64   // ELEMENT_ACTIVATED
 	CompletedAt     int64
 	TerminatedAt    int64
-	FirstSeen       int64 // of events with its key, of the kinds in seen
+	FirstSeen       int64 // of events with its key, of the types in seen
 	LastSeen        int64
 	Incidents       int // created
 	OpenIncidents   int // unresolved
@@ -43,8 +42,7 @@ type Instance struct {
 	MigratedElement int // ELEMENT_MIGRATED, including the process itself
 }
 
-// Element is an element instance; the process itself is one, with the key of
-// the process instance.
+// Element is an element instance; the process itself is one, with the key of the process instance.
 type Element struct {
 	Key          int64
 	Instance     *Instance
@@ -73,7 +71,6 @@ const (
 	JobCanceled    = "CANCELED"
 )
 
-// Job is a job of a service task.
 type Job struct {
 	Key          int64
 	Instance     *Instance
@@ -99,7 +96,6 @@ type Job struct {
 	LastSeen     int64 // last JOB event or activation
 }
 
-// Incident is an incident.
 type Incident struct {
 	Key          int64
 	Instance     *Instance
@@ -113,11 +109,10 @@ type Incident struct {
 	ResolvedAt   int64
 }
 
-// Variable is a variable of one scope.
 type Variable struct {
 	Key       int64
 	Instance  *Instance
-	Scope     int64 // its element instance
+	Scope     int64 // element instance
 	Process   Process
 	Name      string
 	First     string // JSON
@@ -134,7 +129,6 @@ const (
 	TaskCanceled  = "CANCELED"
 )
 
-// UserTask is a user task.
 type UserTask struct {
 	Key         int64
 	Instance    *Instance
@@ -151,7 +145,6 @@ type UserTask struct {
 	CanceledAt  int64
 }
 
-// Timer is a timer of a waiting element.
 type Timer struct {
 	Key         int64
 	Instance    *Instance
@@ -191,7 +184,6 @@ type Decision struct {
 	EvaluatedAt int64
 }
 
-// Definition is a deployed version of a process.
 type Definition struct {
 	Process
 	Name       string // in its XML

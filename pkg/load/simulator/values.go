@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// of writes the members that name the process of an object. Most kinds of records name its version in another member, or not at
-// all.
+// of writes the members that identify the process of an object. Most types of records have its version in another member, or
+// not at all.
 func (o object) of(p Process) object {
 	return o.text("bpmnProcessId", p.BpmnProcessID).number("processDefinitionKey", p.DefinitionKey)
 }
@@ -181,7 +181,7 @@ func (m *migrationValue) appendTo(dst []byte) []byte {
 		raw("mappingInstructions", "[]").text("tenantId", m.in.Tenant).end()
 }
 
-// deploy deploys the processes. Partition 1 assigns the keys, all others write the same processes with them.
+// deploy deploys the processes. Partition 1 assigns the keys; all others write the same processes with them.
 func (e *Engine) deploy() {
 	e.processes = catalog()
 	first := e.partitions[0]

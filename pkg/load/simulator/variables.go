@@ -2,7 +2,6 @@ package simulator
 
 import "strconv"
 
-// variable is a variable of a running scope.
 type variable struct {
 	Variable
 	in *instance
@@ -50,7 +49,7 @@ func (el *element) knows(name string) bool {
 	return false
 }
 
-// firstVariables are the variables at the creation of an instance.
+// firstVariables sets the variables at the creation of an instance.
 func (in *instance) firstVariables(b batch) {
 	r := &in.e.random
 	in.root.set(b, "amount", strconv.FormatInt(r.below(5000), 10)+"."+strconv.FormatInt(1+r.below(9), 10))
@@ -60,5 +59,5 @@ func (in *instance) firstVariables(b batch) {
 	}
 }
 
-// result is the variables returned by a worker, a person or a message.
+// result returns the variables from a worker, a person or a message.
 func (e *Engine) result() string { return `{"code":` + strconv.FormatInt(e.random.below(10), 10) + `}` }

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// userTask is an unfinished user task.
 type userTask struct {
 	UserTask
 	in     *instance
@@ -28,7 +27,7 @@ func (el *element) activateUserTask(b batch) {
 	if truth := e.cfg.Truth; truth != nil {
 		truth.UserTasks = append(truth.UserTasks, &t.UserTask)
 	}
-	if t.Key%7 == 3 { // the model assigns it; before Camunda 8.7 in CREATED, without ASSIGNED
+	if t.Key%7 == 3 { // assigned by the model; before Camunda 8.7 in CREATED, without ASSIGNED
 		t.Assignee, t.AssignedAt = people()[0], b.ms()
 	}
 	t.write(b, "CREATING")
@@ -65,7 +64,6 @@ func (t *userTask) assign(b batch, first, to string) {
 	t.write(b, "ASSIGNED")
 }
 
-// unassign unassigns the task.
 func (t *userTask) unassign(b batch) {
 	t.action, t.Assignee = "unassign", ""
 	t.write(b, "ASSIGNING")
@@ -94,7 +92,6 @@ func (t *userTask) cancel(b batch) {
 	t.gone = true
 }
 
-// waitingTimer is a timer of a waiting element.
 type waitingTimer struct {
 	Timer
 	el *element
@@ -170,7 +167,7 @@ func (el *element) activateMessage(b batch) {
 	el.after(e.between(time.Second, 2*time.Minute), s.publish)
 }
 
-// publish publishes the message, which finds its subscription.
+// publish publishes the message, which matches its subscription.
 func (s *subscription) publish() {
 	e, p := s.el.in.e, s.el.in.p
 	s.message = s.there.nextKey()
