@@ -15,40 +15,40 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// answer is what a statement of any shape says.
+// answer is the result of a statement of any shape.
 type answer struct {
 	Columns []answerColumn
 	Rows    [][]cell
-	More    bool // there are more rows than were read
-	Cut     bool // some values are longer than is kept of them
+	More    bool // more rows exist than were read
+	Cut     bool // some values were truncated
 	Took    time.Duration
 }
 
-// Bounds of what a page keeps of an answer: values of records may have 16 MiB.
+// Bounds of the answer that a page keeps in memory: one value of a record can have 16 MiB.
 const (
 	maxValue  = 16 << 10  // bytes of one value
 	maxAnswer = 8 << 20   // bytes of all rows
-	maxResult = 128 << 20 // bytes that ClickHouse may send, as it counts them
+	maxResult = 128 << 20 // max_result_bytes of ClickHouse
 )
 
 type answerColumn struct {
 	Name, Type string
 	Number     bool // can be drawn
 	Moment     bool // a date or a time
-	Day        bool // a date: it has no zone
+	Day        bool // a date, without a time zone
 }
 
-// cell is one value as text, and as a number where it is one or a time.
+// cell is one value: as text, and also as a number when it is a number or a time.
 type cell struct {
 	Text   string
 	Null   bool
 	Value  float64   // of a time, Unix seconds
-	Moment bool      // it is a point in time, and not a date
-	At     time.Time // of a moment
+	Moment bool      // a point in time, not a date
+	At     time.Time // set when Moment
 }
 
-// read runs a statement and hands over its rows, at most so many; more says that
-// there would have been others.
+// read runs a statement and passes a maximum number of rows to row. more reports
+// whether further rows exist.
 func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]answerColumn) error, row func([]cell) error) (more bool, err error) {
 	rows, err := db.Query(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_result_bytes": maxResult})), sql)
 	if err != nil {
@@ -89,7 +89,7 @@ func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]
 	return false, rows.Err()
 }
 
-// cellOf shows a value as ClickHouse would, or as JSON when it holds others.
+// cellOf formats a value as ClickHouse does. Arrays, maps and tuples become JSON.
 func cellOf(v reflect.Value, of answerColumn) cell {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {
@@ -106,7 +106,7 @@ func cellOf(v reflect.Value, of answerColumn) cell {
 	case string:
 		return cell{Text: value}
 	case fmt.Stringer:
-		number, _ := strconv.ParseFloat(value.String(), 64) // a decimal, or nothing to draw
+		number, _ := strconv.ParseFloat(value.String(), 64) // a decimal; anything else is not drawn
 		return cell{Text: value.String(), Value: number}
 	}
 	switch v.Kind() {
@@ -118,7 +118,7 @@ func cellOf(v reflect.Value, of answerColumn) cell {
 		return cell{Text: strconv.FormatFloat(v.Float(), 'g', -1, 64), Value: v.Float()}
 	}
 	value := v.Interface()
-	if small, ok := value.([]uint8); ok { // numbers, which JSON would take for bytes
+	if small, ok := value.([]uint8); ok { // json.Marshal would encode it as base64
 		wide := make([]uint16, len(small))
 		for i, n := range small {
 			wide[i] = uint16(n)
@@ -127,15 +127,15 @@ func cellOf(v reflect.Value, of answerColumn) cell {
 	}
 	text, err := json.Marshal(value)
 	if err != nil {
-		text = fmt.Append(nil, v.Interface()) // such as a NaN within an array
+		text = fmt.Append(nil, v.Interface()) // such as a NaN in an array
 	}
 	return cell{Text: string(text)}
 }
 
-// errEnough ends the reading of an answer when as much of it is kept as may be.
+// errEnough stops read once maxAnswer bytes are kept.
 var errEnough = errors.New("that is enough")
 
-// ask runs a statement and keeps its first rows, and of long values the beginning.
+// ask runs a statement. It keeps a maximum number of rows and truncates long values.
 func ask(ctx context.Context, db Warehouse, sql string, most int) (a answer, err error) {
 	began, size := time.Now(), 0
 	a.More, err = read(ctx, db, sql, most,
@@ -143,7 +143,7 @@ func ask(ctx context.Context, db Warehouse, sql string, most int) (a answer, err
 		func(row []cell) error {
 			for i := range row {
 				if len(row[i].Text) > maxValue {
-					row[i].Text = strings.ToValidUTF8(row[i].Text[:maxValue], "") + "…" // a copy: the whole value is let go
+					row[i].Text = strings.ToValidUTF8(row[i].Text[:maxValue], "") + "…" // a copy, so that the whole value can be freed
 					a.Cut = true
 				}
 				size += len(row[i].Text)
@@ -161,7 +161,7 @@ func ask(ctx context.Context, db Warehouse, sql string, most int) (a answer, err
 	return a, err
 }
 
-// writeCSV writes an answer as comma-separated values, at most so many rows.
+// writeCSV writes an answer as CSV. It returns an error beyond the maximum number of rows.
 func writeCSV(ctx context.Context, db Warehouse, sql string, most int, w io.Writer) error {
 	out := csv.NewWriter(w)
 	var columns []answerColumn
@@ -197,8 +197,8 @@ func writeCSV(ctx context.Context, db Warehouse, sql string, most int, w io.Writ
 	return err
 }
 
-// harmless keeps spreadsheets from taking a text for a formula: such a text gets
-// a quote in front, which they do not show.
+// harmless prevents CSV injection: a text that a spreadsheet would run as a formula
+// gets a leading quote, which spreadsheets hide.
 func harmless(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text

@@ -15,20 +15,19 @@ import (
 	"strings"
 )
 
-// assets/vendor holds files of npm packages as they ship them: make
-// console-assets fetches them by the lock beside them.
+// assets/vendor holds unmodified files of npm packages. make console-assets fetches
+// them by the lock file next to them.
 //
 //go:embed assets/*.js assets/*.css assets/*.svg assets/vendor/*.js assets/vendor/*.css
 var assetFiles embed.FS
 
-// asset is a file as it is sent.
 type asset struct {
 	content, packed []byte
 	kind            string
 	hash            string
 }
 
-// assets are all files that pages name, by path.
+// assets are all files that pages reference, by path.
 type assets struct{ files map[string]asset }
 
 func loadAssets() (*assets, error) {
@@ -64,8 +63,8 @@ func pack(content []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// path is where a page finds a file: its hash stands in the address, so that a
-// browser may keep it for ever.
+// path is the URL of a file. It contains the file's hash, so that browsers can cache
+// it forever.
 func (a *assets) path(name string) (string, error) {
 	file, ok := a.files["/assets/"+name]
 	if !ok {
@@ -92,5 +91,5 @@ func (a *assets) serve(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Encoding", "gzip")
 	}
 	h.Set("Content-Length", strconv.Itoa(len(content)))
-	_, _ = w.Write(content) // the browser is gone when this fails
+	_, _ = w.Write(content) // fails only when the browser has disconnected
 }

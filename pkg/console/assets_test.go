@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestAssetsAreThoseOfTheLock: what is committed of npm packages is what was
-// fetched by the lock that is committed with it.
+// TestAssetsAreThoseOfTheLock: the committed files of npm packages match the committed
+// lock file.
 func TestAssetsAreThoseOfTheLock(t *testing.T) {
 	const vendor = "assets/vendor/"
 	sums, err := os.ReadFile(vendor + "SHA256SUMS")
@@ -45,8 +45,8 @@ func TestAssetsAreThoseOfTheLock(t *testing.T) {
 	}
 }
 
-// TestAssetsAreSmallAndKept: all of them are at most 500 KB as they are sent, and
-// a browser fetches each once.
+// TestAssetsAreSmallAndKept: all assets are at most 500 KB compressed, and browsers can
+// cache them.
 func TestAssetsAreSmallAndKept(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// chart is a number of an answer as a picture: over time as uPlot takes it, or by name.
+// chart draws one number column of an answer: over time, in uPlot's format, or as bars by name.
 type chart struct {
 	Title  string        `json:"title"`
 	X      []float64     `json:"x"` // Unix seconds
@@ -27,16 +27,16 @@ type chartBar struct {
 	Value       float64
 }
 
-// What charts show at most: of an answer, of each chart, and bars.
+// Limits per answer, per line chart and per bar chart.
 const (
 	maxCharts = 3
 	maxLines  = 6
 	maxBars   = 30
 )
 
-// chartsOf draws the numbers of an answer, one chart each: as lines over the first column of
-// times, one for each name, or else as bars by name. A list of single things, such as
-// instances with their keys, is not drawn.
+// chartsOf draws one chart for each number column of an answer. With a time column it draws
+// a line for each name over the first such column, else bars by name. It draws no list of
+// single items, such as instances with their keys.
 func chartsOf(a answer) (all []chart) {
 	var names, measures []int
 	at := -1
@@ -58,7 +58,7 @@ func chartsOf(a answer) (all []chart) {
 			times[row[at].Value] = true
 		}
 	}
-	if len(names) > 0 && 2*len(times) > len(a.Rows) { // each name has a time of its own
+	if len(names) > 0 && 2*len(times) > len(a.Rows) { // most rows have a time of their own
 		at = -1
 	}
 	if len(a.Rows) < 2 || at < 0 && len(names) == 0 {
@@ -82,7 +82,7 @@ func different(rows [][]cell, i int) bool {
 	return slices.ContainsFunc(rows, func(row []cell) bool { return row[i].Text != rows[0][i].Text })
 }
 
-// nameOf is what tells a row from the others.
+// nameOf joins the columns that distinguish a row from the others.
 func nameOf(row []cell, names []int) string {
 	var all []string
 	for _, i := range names {
@@ -91,7 +91,7 @@ func nameOf(row []cell, names []int) string {
 	return strings.Join(all, " · ")
 }
 
-// lines draws a number over time, for the names with the most of it.
+// lines draws a number over time, for the names with the greatest sums.
 func (c *chart) lines(a answer, at, of int, names []int) {
 	values, sums := map[string]map[float64]*float64{}, map[string]float64{}
 	for _, row := range a.Rows {
@@ -122,7 +122,7 @@ func (c *chart) lines(a answer, at, of int, names []int) {
 	}
 }
 
-// bars draws a number by name, of the first rows.
+// bars draws a number by name, for the first rows.
 func (c *chart) bars(a answer, of int, names []int) {
 	for _, row := range a.Rows[:min(len(a.Rows), maxBars)] {
 		if v := row[of]; !v.Null && v.Value >= 0 && !math.IsInf(v.Value, 0) {
@@ -131,7 +131,7 @@ func (c *chart) bars(a answer, of int, names []int) {
 	}
 }
 
-// Drawn is a chart of bars as a picture.
+// Drawn is the bar chart as SVG.
 func (c chart) Drawn() drawing {
 	const names, width, row = 200, 270, 22
 	most := 0.0
@@ -148,8 +148,8 @@ func (c chart) Drawn() drawing {
 	return p.end()
 }
 
-// Label reports whether a number names something rather than counts it: it is neither drawn
-// nor grouped.
+// Label reports whether a number column holds identifiers, which are neither drawn nor
+// written with digit groups.
 func (c answerColumn) Label() bool {
 	for _, end := range []string{"key", "keys", "id", "version", "position", "lane", "incarnation", "seq", "idx"} {
 		if c.Name == end || strings.HasSuffix(c.Name, "_"+end) {
@@ -159,7 +159,7 @@ func (c answerColumn) Label() bool {
 	return false
 }
 
-// show is a value as people write it: digits in groups, no more of a fraction than counts,
+// show formats a value: digits in groups, four significant digits of a small fraction,
 // milliseconds as a duration.
 func (c answerColumn) show(v cell) string {
 	switch {

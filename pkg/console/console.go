@@ -18,7 +18,6 @@ import (
 	"sluice/pkg/option"
 )
 
-// Config says where the console listens and how long its sessions last.
 type Config struct {
 	Listen  string        `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
 	Secure  bool          `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
@@ -27,36 +26,36 @@ type Config struct {
 	Grafana string        `placeholder:"URL" help:"Grafana with the dashboards of deploy/grafana, as browsers reach it: the first page links to it."`
 	Operate string        `placeholder:"URL" help:"Camunda Operate, as browsers reach it: the page of an instance links to it."`
 
-	Idle    time.Duration `kong:"-" default:"1h"`  // a session ends when nothing was asked for so long
-	Session time.Duration `kong:"-" default:"12h"` // a session ends after so long
-	Answer  time.Duration `kong:"-" default:"5s"`  // how long a page may take to gather what it shows
-	Work    time.Duration `kong:"-" default:"1m"`  // how often open work is counted
+	Idle    time.Duration `kong:"-" default:"1h"`  // a session expires after this time without a request
+	Session time.Duration `kong:"-" default:"12h"` // maximum age of a session
+	Answer  time.Duration `kong:"-" default:"5s"`  // time limit to read the data of a page
+	Work    time.Duration `kong:"-" default:"1m"`  // interval of counting open work
 }
 
-const minEvery = 50 * time.Millisecond // looks that take longer than their pause would never end
+const minEvery = 50 * time.Millisecond // a shorter interval would keep looks running back to back
 
 func (c Config) withDefaults() Config {
 	option.Defaults(&c)
 	return c
 }
 
-// Authenticator knows what a token may do. *auth.Authenticator is the real one. Its
-// errors are flow.ErrTokenMissing, flow.ErrTokenInvalid and
+// Authenticator verifies a token and returns its rights. *auth.Authenticator is the real
+// one. Its errors are flow.ErrTokenMissing, flow.ErrTokenInvalid and
 // flow.ErrTokenUnverified.
 type Authenticator interface {
 	Authenticate(header string) (flow.Caller, error)
 }
 
-// Deps are what the console works with. All are needed.
+// Deps are the dependencies of the console. All are required unless a field allows nil.
 type Deps struct {
 	Auth      Authenticator
 	Warehouse Warehouse
 	Stream    Stream
 	Letters   Letters
-	Tokens    func() []Token // the static ones in force
-	Sources   SourceTokens   // nil where the console may not change them
-	Programs  []Program      // apis and ingesters, by their ops ports
-	Questions []Question     // that the page of statements offers; may be empty
+	Tokens    func() []Token // active static tokens
+	Sources   SourceTokens   // nil: the console cannot change them
+	Programs  []Program      // apis and ingesters
+	Questions []Question     // offered on the query page; may be empty
 	Metrics   prometheus.Registerer
 }
 
@@ -77,13 +76,13 @@ type Server struct {
 	assets       *assets
 	pages        pages
 	handler      http.Handler
-	turns        *rate.Limiter          // of questions for new records, of all browsers
+	turns        *rate.Limiter          // limits queries for new records, over all browsers
 	recent       atomic.Pointer[string] // see recentParts
 
 	listener *accept.Listener // nil until Listen; owned by Run from then on
 }
 
-// New prepares a Server and its pages.
+// New parses the pages and returns a Server that is not yet listening.
 func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Every < minEvery {
@@ -105,7 +104,6 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// menu is what stands on top of every page, in this order.
 var menu = []menuItem{
 	{"Overview", "/"},
 	{"Processes", "/processes"},
@@ -116,8 +114,8 @@ var menu = []menuItem{
 	{"Sources", "/sources"},
 }
 
-// routes are all pages there are. To add one: a line here, one in menu, a method
-// of Server in a file of its own, and pages/<name>.html, which defines "main".
+// routes registers all pages. To add one: a line here, one in menu, a method of Server
+// in its own file, and pages/<name>.html, which defines "main".
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /assets/", s.assets.serve)
@@ -149,7 +147,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /records/new", s.page(s.tailed))
 	mux.HandleFunc("GET /query", s.page(s.query))
 	mux.HandleFunc("GET /query/views", s.page(s.views))
-	mux.HandleFunc("POST /query", s.signedIn(s.runQuery)) // has a longer time
+	mux.HandleFunc("POST /query", s.signedIn(s.runQuery)) // with a longer timeout
 	mux.HandleFunc("POST /query.csv", s.signedIn(s.queryCSV))
 
 	mux.HandleFunc("/", s.page(func(http.ResponseWriter, *http.Request, *session) error {
@@ -158,7 +156,7 @@ func (s *Server) routes() http.Handler {
 	return s.guard(mux)
 }
 
-// guard sets what every answer carries, and refuses what comes from other sites.
+// guard sets the security headers of every response and rejects cross-origin requests.
 func (s *Server) guard(next http.Handler) http.Handler {
 	next = http.NewCrossOriginProtection().Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -178,11 +176,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// Handler answers without a listener.
+// Handler serves requests without a listener.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Listen takes the port, so that a port in use is known before anything else
-// starts. Run calls it unless it was called.
+// Listen binds the port, so that a port in use fails before anything else starts.
+// Run calls it if it was not called.
 func (s *Server) Listen() (net.Addr, error) {
 	if s.listener == nil {
 		listener, err := accept.Listen(accept.Config{Address: s.cfg.Listen}, s.log)
@@ -194,11 +192,11 @@ func (s *Server) Listen() (net.Addr, error) {
 	return s.listener.Addr(), nil
 }
 
-// Check is nil while browsers can connect; after Listen.
+// Check returns nil while browsers can connect. Call it after Listen.
 func (s *Server) Check(ctx context.Context) error { return s.listener.Check(ctx) }
 
-// Run serves and counts open work until ctx ends, then lets the answers in flight
-// be written, and returns nil.
+// Run serves browsers and counts open work until ctx ends. It then finishes the
+// requests in flight and returns nil.
 func (s *Server) Run(ctx context.Context) error {
 	if _, err := s.Listen(); err != nil {
 		return err
@@ -214,7 +212,7 @@ func (s *Server) Run(ctx context.Context) error {
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10, // a query may stand in the address
+		MaxHeaderBytes:    32 << 10, // a URL may contain a statement
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan struct{})
@@ -223,10 +221,10 @@ func (s *Server) Run(ctx context.Context) error {
 		soon, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if srv.Shutdown(soon) != nil {
-			_ = srv.Close() // a statement that takes longer is not waited for
+			_ = srv.Close() // cuts off statements that take longer
 		}
 	})
-	if err := srv.Serve(s.listener); stop() { // it has ended by itself
+	if err := srv.Serve(s.listener); stop() { // Serve ended without Shutdown
 		return fmt.Errorf("serve browsers: %w", err)
 	}
 	<-stopped

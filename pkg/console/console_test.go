@@ -35,14 +35,14 @@ func TestMain(m *testing.M) {
 	programtest.Main(m)
 }
 
-// away is a ClickHouse that does not answer.
+// away is an unreachable ClickHouse.
 type away struct{}
 
 func (away) Query(context.Context, string, ...any) (driver.Rows, error) {
 	return nil, errors.New("connection refused")
 }
 
-// still is a stream of one lane that stands still.
+// still is a stream of one idle lane.
 type still struct{ standing console.Standing }
 
 func (s still) Standing(context.Context) (console.Standing, error) { return s.standing, nil }
@@ -52,7 +52,7 @@ var oneLane = console.Standing{Lanes: []console.Lane{{
 	Position: flow.LaneState{Owner: "ingester-1", Incarnations: []flow.Incarnation{{ID: 1795323828695, First: 1}}, Totals: flow.Totals{Read: 12_000, Stored: 11_990, Deduplicated: 10}},
 }}}
 
-// site is a console and a browser that has not signed in.
+// site is a console and a browser without a session.
 type site struct {
 	t      *testing.T
 	server *console.Server
@@ -61,7 +61,6 @@ type site struct {
 	tokens string // file
 }
 
-// Tokens of the site's file.
 const (
 	reader  = "sluice_reader"
 	admin   = "sluice_admin"
@@ -69,7 +68,7 @@ const (
 	tenants = "sluice_tenants"
 )
 
-// newSite serves a console whose ClickHouse is away; change may say otherwise.
+// newSite serves a console whose ClickHouse is away, unless change replaces it.
 func newSite(t *testing.T, change func(*console.Config, *console.Deps)) *site {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -107,7 +106,7 @@ func newSite(t *testing.T, change func(*console.Config, *console.Deps)) *site {
 	return s
 }
 
-// newBrowser keeps cookies, and shows where it is sent instead of going there.
+// newBrowser keeps cookies and does not follow redirects.
 func newBrowser() *http.Client {
 	jar, _ := cookiejar.New(nil) // never fails
 	return &http.Client{Jar: jar, Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -141,13 +140,12 @@ func fatal(t *testing.T, err error) {
 	}
 }
 
-// get asks for a page as a browser does.
+// get requests a page with the headers of a browser.
 func (s *site) get(path string) (*http.Response, string) {
 	s.t.Helper()
 	return s.do(http.MethodGet, path, nil)
 }
 
-// post sends a form; where page is given, with what the session's forms bring.
 func (s *site) post(path string, form url.Values) (*http.Response, string) {
 	s.t.Helper()
 	return s.do(http.MethodPost, path, form)
@@ -169,7 +167,7 @@ func (s *site) do(method, path string, form url.Values) (*http.Response, string)
 	return res, string(body)
 }
 
-// signIn signs in with a token and returns what the session's forms bring.
+// signIn signs in with a token and returns the CSRF token of the session.
 func (s *site) signIn(token string) (csrf string) {
 	s.t.Helper()
 	res, body := s.post("/sign-in", url.Values{"token": {token}})
@@ -189,7 +187,7 @@ func csrfOf(t *testing.T, page string) string {
 	return found[1]
 }
 
-// wants fails unless the answer has the status and every part in its text.
+// wants fails unless the response has the status and contains every part.
 func wants(t *testing.T, what string, res *http.Response, body string, status int, texts ...string) {
 	t.Helper()
 	if res.StatusCode != status {

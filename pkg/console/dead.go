@@ -18,9 +18,9 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Letters are the dead letters. The real one is wired in cmd, of
-// *stream.DeadLetters. Replay and Drop are idempotent: a letter is there again
-// once, however often it is replayed, and the user's name is noted with it.
+// Letters are the dead letters. The real one wraps *stream.DeadLetters in cmd. Replay
+// and Drop are idempotent: a letter is replayed once, however often Replay is called.
+// Both record the user's name.
 type Letters interface {
 	List(ctx context.Context) iter.Seq2[Letter, error] // without bodies, oldest first
 	Get(ctx context.Context, number uint64) (l Letter, found bool, err error)
@@ -29,14 +29,14 @@ type Letters interface {
 	Settled(ctx context.Context) iter.Seq2[Settled, error] // oldest first
 }
 
-// Letter is one record, or one whole message, that was set aside.
+// Letter is one dead-lettered record, or one whole message.
 type Letter struct {
 	Number uint64
 	At     time.Time
 	flow.Dead
 }
 
-// What says in words what was set aside.
+// What describes the dead-lettered record or message.
 func (l Letter) What() string {
 	switch {
 	case l.Message.Lane < 0:
@@ -47,24 +47,24 @@ func (l Letter) What() string {
 	return fmt.Sprintf("record %d of message %d of lane %d", l.Index, l.Message.Seq, l.Message.Lane)
 }
 
-// Settled is what became of a letter, and by whom.
+// Settled is the outcome of a letter and the user who replayed or dropped it.
 type Settled struct {
 	At                  time.Time
 	By, Code, Outcome   string
 	Lane                int
-	Incarnation, Number uint64 // Number is the message's in its lane
+	Incarnation, Number uint64 // Number is the sequence of the message in its lane
 	Index               int
 }
 
 const (
-	maxLetters  = 20_000 // are looked through for a page
-	shownAtOnce = 200    // are listed on it
-	maxAtOnce   = 5_000  // are replayed or dropped by one form
+	maxLetters  = 20_000 // read for a page
+	shownAtOnce = 200    // listed on a page
+	maxAtOnce   = 5_000  // replayed or dropped by one form
 )
 
-// letterGroup is the letters of one reason.
+// letterGroup counts the letters of one code.
 type letterGroup struct {
-	Code, Reason string // Reason is that of the newest
+	Code, Reason string // Reason of the newest letter
 	Letters      int
 	First, Last  time.Time
 }
@@ -72,27 +72,25 @@ type letterGroup struct {
 type deadPage struct {
 	Filters filters
 	Groups  []letterGroup
-	Letters []Letter // the newest that the filter takes
-	Matched int      // how many it takes
-	Upto    uint64   // the newest number there was
-	More    bool     // there are more than are looked through
+	Letters []Letter // the newest that match the filter
+	Matched int      // letters that match the filter
+	Upto    uint64   // number of the newest letter read
+	More    bool     // more letters exist than were read
 	Settled []Settled
-	Unknown error // why Settled is not known
+	Unknown error // why Settled could not be read
 }
 
-// letterFilters pick letters by what they are.
 func letterFilters(r *http.Request) (filters, error) {
 	f := filtersOf(r, filter{Name: "code", Label: "Code"}, filter{Name: "source", Label: "Source"}, filter{Name: "lane", Label: "Lane", Digits: true})
 	return f, f.Check()
 }
 
-// takenBy reports whether a letter is one of those that filters pick.
+// takenBy reports whether a letter matches the filters.
 func (l Letter) takenBy(f filters) bool {
 	code, source, lane := f.Value("code"), f.Value("source"), f.Value("lane")
 	return (code == "" || l.Code == code) && (source == "" || l.Message.Source == source) && (lane == "" || strconv.Itoa(l.Message.Lane) == lane)
 }
 
-// dead lists dead letters by reason.
 func (s *Server) dead(w http.ResponseWriter, r *http.Request, who *session) error {
 	if err := who.whole("Dead letters"); err != nil {
 		return err
@@ -140,7 +138,7 @@ func (s *Server) dead(w http.ResponseWriter, r *http.Request, who *session) erro
 	return s.show(w, r, who, "dead", "Dead letters", page)
 }
 
-// lastSettled are the newest notes of what became of letters, newest first.
+// lastSettled are the newest outcomes of letters, newest first.
 func (s *Server) lastSettled(ctx context.Context) (last []Settled, err error) {
 	const most = 50
 	for note, err := range s.letters.Settled(ctx) {
@@ -155,7 +153,7 @@ func (s *Server) lastSettled(ctx context.Context) (last []Settled, err error) {
 	return last[:min(len(last), most)], nil
 }
 
-// letterOf is the letter that an address names.
+// letterOf reads the letter that the URL names.
 func (s *Server) letterOf(r *http.Request) (Letter, error) {
 	number, err := strconv.ParseUint(r.PathValue("number"), 10, 64)
 	if err != nil {
@@ -173,7 +171,7 @@ type letterPage struct {
 	Bytes  placedBytes
 }
 
-// letter shows one dead letter, with the place in it that was refused.
+// letter shows one dead letter and marks the rejected members.
 func (s *Server) letter(w http.ResponseWriter, r *http.Request, who *session) error {
 	if err := who.whole("Dead letters"); err != nil {
 		return err
@@ -185,7 +183,6 @@ func (s *Server) letter(w http.ResponseWriter, r *http.Request, who *session) er
 	return s.show(w, r, who, "letter", fmt.Sprintf("Dead letter %d", l.Number), letterPage{l, place(l.Message.Body, l.Reason)})
 }
 
-// letterBytes gives the bytes of a letter as they are.
 func (s *Server) letterBytes(w http.ResponseWriter, r *http.Request, who *session) error {
 	if err := who.whole("Dead letters"); err != nil {
 		return err
@@ -196,16 +193,16 @@ func (s *Server) letterBytes(w http.ResponseWriter, r *http.Request, who *sessio
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="dead-letter-%d"`, l.Number))
-	_, _ = w.Write(l.Message.Body) // the browser is gone when this fails
+	_, _ = w.Write(l.Message.Body) // fails only when the browser has disconnected
 	return nil
 }
 
-// planPage says what would be done, and asks whether it is to be.
+// planPage shows the letters that would be replayed or dropped and asks for confirmation.
 type planPage struct {
 	Drop    bool
-	Letters []Letter // the first of them
+	Letters []Letter // the first shownAtOnce
 	Numbers []uint64 // all of them
-	Left    int      // are not among them: one form does so many
+	Left    int      // letters beyond maxAtOnce
 }
 
 // deadPlan is the dry run: it changes nothing.
@@ -239,7 +236,7 @@ func (s *Server) deadPlan(w http.ResponseWriter, r *http.Request, who *session) 
 			return err
 		}
 		if all && upto > 0 && l.Number > upto {
-			break // set aside since the list was shown: for the next time
+			break // dead-lettered after the list was shown
 		}
 		if all && !l.takenBy(filter) || !all && !chosen[l.Number] {
 			continue
@@ -259,7 +256,7 @@ func (s *Server) deadPlan(w http.ResponseWriter, r *http.Request, who *session) 
 	return s.show(w, r, who, "deadplan", "What would be done", page)
 }
 
-// numbersOf are the numbers a form names, one by one or as a list.
+// numbersOf reads letter numbers from a form: repeated fields, or a list in one field.
 func numbersOf(r *http.Request) (map[uint64]bool, error) {
 	if err := r.ParseForm(); err != nil {
 		return nil, refuse(http.StatusBadRequest, "The form cannot be read: %v", err)
@@ -278,16 +275,15 @@ func numbersOf(r *http.Request) (map[uint64]bool, error) {
 	return numbers, nil
 }
 
-// donePage says what was done.
 type donePage struct {
 	Drop               bool
-	Done, Before, Gone int // Before were replayed before, Gone are not there any more
+	Done, Before, Gone int // Before: already replayed; Gone: no longer exist
 	Failed             []string
-	Stopped            error // none of the rest was begun
+	Stopped            error // why the rest was not started
 }
 
-// lettersAtOnce is how many letters are worked on at a time, so that their
-// messages share the commits of their lanes.
+// lettersAtOnce is the number of letters in progress, so that their messages share
+// group commits of their lanes.
 const lettersAtOnce = 16
 
 func (s *Server) deadReplay(w http.ResponseWriter, r *http.Request, who *session) error {
@@ -305,9 +301,9 @@ func (s *Server) deadDrop(w http.ResponseWriter, r *http.Request, who *session) 
 	})
 }
 
-// settle does what was confirmed, letter by letter. What is wrong with one does
-// not keep the others from it; when NATS is away or full, no more are begun. A
-// crash leaves the rest as they were: the same form again goes on.
+// settle replays or drops the confirmed letters. A failed letter does not stop the
+// others; when NATS is unavailable or full, no more are started. A crash leaves the
+// rest unchanged: sending the same form again resumes.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *session, drop bool, do func(context.Context, Letter) (before bool, err error)) error {
 	if err := who.whole("Dead letters"); err != nil {
 		return err

@@ -1,7 +1,7 @@
-// Package console is the page that people look at: a web application of pages
-// that the server renders, with a little script for what is live.
+// Package console is the web console: server-rendered pages, with a small script for
+// live updates.
 //
-// It reads ClickHouse as the analyst, the lanes and the dead letters in NATS, and
-// the metrics of api and ingester at their ops ports. It writes nothing but what
-// an admin asks for: a replay or a drop of dead letters.
+// It reads ClickHouse as the analyst, the lanes and dead letters in NATS, and the
+// metrics of api and ingester at their ops ports. It writes only on request of an
+// admin: it replays or drops dead letters, and changes source tokens.
 package console

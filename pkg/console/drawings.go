@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// drawing is a picture as SVG, made here: no text in it that is not escaped, and
-// no style that the policy of the pages would refuse.
+// drawing is an SVG made in this package. Its text is escaped, and it has no inline
+// styles, which the Content-Security-Policy would block.
 type drawing = template.HTML
 
-// pen writes SVG.
+// pen writes SVG and escapes the strings in it.
 type pen struct{ strings.Builder }
 
 func (p *pen) f(format string, args ...any) {
@@ -28,7 +28,7 @@ func (p *pen) begin(class, title string, width, height int) {
 	p.open("img", class, title, width, height)
 }
 
-// open begins a picture: of the role group when there are links in it.
+// open begins an SVG. Its role is group when it contains links.
 func (p *pen) open(role, class, title string, width, height int) {
 	p.f(`<svg class="%s" role="%s" aria-label="%s" viewBox="0 0 %d %d" width="%d" height="%d" xmlns="http://www.w3.org/2000/svg">`, class, role, title, width, height, width, height)
 }
@@ -38,7 +38,7 @@ func (p *pen) end() drawing {
 	return drawing(p.String())
 }
 
-// drawSpark is a line of bars without numbers.
+// drawSpark draws a sparkline of bars.
 func drawSpark(counts []uint64) drawing {
 	var p pen
 	most, sum := uint64(1), uint64(0)
@@ -53,7 +53,7 @@ func drawSpark(counts []uint64) drawing {
 	return p.end()
 }
 
-// drawBars draws durations, each bar the square root of two longer than the one before.
+// drawBars draws the histogram of durations. The bounds of its bars grow by a factor of √2.
 func drawBars(c chosen, bars []bar) drawing {
 	if len(bars) == 0 {
 		return ""
@@ -77,12 +77,12 @@ func drawBars(c chosen, bars []bar) drawing {
 	return p.end()
 }
 
-// stepSpan is how long a step of the histogram is, in words.
+// stepSpan is the lower bound of a histogram step.
 func stepSpan(step int8) string {
 	return span(time.Duration(math.Exp2(float64(step)/2) * float64(time.Millisecond)))
 }
 
-// short cuts a text that is too long to be drawn.
+// short truncates a text to a maximum number of characters.
 func short(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
@@ -90,11 +90,11 @@ func short(text string, most int) string {
 	return text
 }
 
-// maxGantt is how many elements the picture shows.
+// maxGantt is the maximum number of elements drawn.
 const maxGantt = 300
 
-// drawGantt draws when each element was entered and left, with its jobs below and
-// its incidents above its bar.
+// drawGantt draws a bar from entry to end of each element, with its jobs below and its
+// incidents above.
 func drawGantt(steps []stepRow, now time.Time) drawing {
 	steps = steps[:min(len(steps), maxGantt)]
 	var first, last time.Time

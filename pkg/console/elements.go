@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// heatRow is what has happened at an element. What holds the turns of a multi-instance
-// activity is a row of its own, and of the type MULTI_INSTANCE_BODY.
+// heatRow counts the executions of an element. The body of a multi-instance activity has
+// its own row, of the type MULTI_INSTANCE_BODY.
 type heatRow struct {
 	ID, Type              string
 	Executions, Completed uint64
@@ -16,19 +16,19 @@ type heatRow struct {
 	P50, P95, Total       *int64 // ms
 }
 
-// placeRow is what is so at an element now.
+// placeRow is the current state of an element.
 type placeRow struct {
 	ID        string
-	Active    uint64 // instances that are there, also those that began before the window
+	Active    uint64 // instances at the element, also those begun before the window
 	Incidents uint64 // created in the window
 	Open      uint64 // incidents open now
-	Type      string // of who is there
-	P50       *int64 // ms that they have been there, until the moment of the page
+	Type      string // of the active element instances
+	P50       *int64 // ms since they were activated, as of the page
 	Longest   *int64
 }
 
-// elementsOf are the elements of instances, one row each, read without FINAL:
-// what $elements finds by any of their rows.
+// elementsOf are element instances, one row each, read without FINAL. $elements is a
+// condition on their rows.
 const elementsOf = `SELECT source, process_instance_key AS instance, key AS element, splitByChar('\t', max(e.migrated)) AS moved,
         if(length(moved) < 4, max(e.element_id), moved[4]) AS id, if(length(moved) < 4, max(e.bpmn_process_id), moved[2]) AS process,
         ifNull(if(length(moved) < 4, max(e.version), toInt64OrNull(moved[3])), 0) AS process_version,
@@ -39,10 +39,10 @@ const elementsOf = `SELECT source, process_instance_key AS instance, key AS elem
     WHERE $elements
     GROUP BY source, process_instance_key, key`
 
-// ofProcess leaves the rows of elements that lie under the process, and under those that
-// instances of it were moved from or to: few processes, if any. An instance that was moved
-// says so itself; one whose rows are not merged yet has a row with a migration and no
-// beginning, and all its rows are looked at.
+// ofProcess selects rows of elements stored under the process, or under processes that its
+// instances were migrated from or to. The merged row of a migrated instance lists its
+// processes. If its rows are not merged yet, one has a migration and no start; the last
+// subquery then reads all its rows.
 const ofProcess = `source = $source AND (bpmn_process_id IN ($process, '') OR bpmn_process_id GLOBAL IN
         (SELECT arrayJoin(processes) FROM flow.process_instances WHERE source = $source AND length(processes) > 1 AND has(processes, $process)
         UNION ALL
@@ -51,9 +51,9 @@ const ofProcess = `source = $source AND (bpmn_process_id IN ($process, '') OR bp
             WHERE source = $source AND process_instance_key GLOBAL IN (SELECT process_instance_key FROM flow.process_instances WHERE source = $source AND migrated != '' AND began = '')
             GROUP BY process_instance_key HAVING has(processes, $process))))`
 
-// Elements are grouped by numbers alone: what, the hash of id and type, is 0 of those that
-// do not count here, and their names are looked up for each what, not for each element.
-// The last migration says what an element is. One that is there now has taken the time until now.
+// heatSQL groups elements by a number: what is the hash of id and type, or 0 for elements
+// that do not count. Names are looked up once per what, not per element instance. The last
+// migration determines an element's id. The duration of an active element ends now.
 const heatSQL = `
 SELECT n.id AS id, n.type AS type, executions, completed, terminated, p50, p95, total
 FROM
@@ -85,11 +85,11 @@ INNER JOIN
 ) AS n ON n.what = t.what
 ORDER BY total DESC, id, type`
 
-// whatOf is the number of what an element is.
+// whatOf hashes an element's id and type.
 const whatOf = `if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4])) + 3 * cityHash64(e.bpmn_element_type)`
 
-// heat is what has happened at each element of the process, of the instances begun
-// in the window. What an instance did before it was migrated stays where it was.
+// heat counts executions at each element of the process, for instances begun in the
+// window. Executions before a migration count for the earlier process.
 func (s *Server) heat(ctx context.Context, who *session, c chosen) section[heatRow] {
 	began := "SELECT process_instance_key FROM flow.process_instances WHERE " + c.began()
 	if c.Variant != "" {
@@ -99,7 +99,7 @@ func (s *Server) heat(ctx context.Context, who *session, c chosen) section[heatR
 		"tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...))
 }
 
-// Only elements of which some row of the process says that they are not left may be there.
+// tokensSQL reads elements that have a row of the process with state < 3: others are not active.
 const tokensSQL = `
 SELECT $columns
 FROM
@@ -108,14 +108,14 @@ FROM
 )
 WHERE process = $process$version AND reached < 3 AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND $tenants`
 
-// present are the elements that are active, with a further condition.
+// present selects the active elements; and is a further condition.
 func (c chosen) present(who *session, columns, and string) string {
 	return fill(tokensSQL, append(c.pairs(), "columns", columns, "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
 		"elements", fill(elementsOf, "elements", fill(ofProcess+`
         AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...) + and
 }
 
-// present counts the instances that are at each element now, and how long they have been.
+// present counts the instances now at each element and how long they have been there.
 func (s *Server) present(ctx context.Context, who *session, c chosen) section[placeRow] {
 	columns := fill(`id, uniqExact(source, instance) AS active, toUInt64(0) AS incidents, toUInt64(0) AS open, any(type) AS kind,
     toInt64(round(quantileExactInclusive(0.5)(dateDiff('millisecond', ifNull(activated, entered), greatest(ifNull(activated, entered), $now)) AS waited))) AS p50, max(waited) AS longest`, "now", moment(who.asOf()))
@@ -139,7 +139,7 @@ func (s *Server) troubles(ctx context.Context, who *session, c chosen) section[p
 	return rowsOf[placeRow](ctx, s.db, fill(troublesSQL, append(c.pairs(), "within", c.Window.within("created"), "tenants", who.only("tenant"))...))
 }
 
-// places puts together who is at an element now and what is wrong there, the worst first.
+// places merges active instances and incidents by element, most open incidents first.
 func places(tokens, troubles []placeRow) []placeRow {
 	all := slices.Clone(tokens)
 	for _, t := range troubles {
@@ -155,8 +155,8 @@ func places(tokens, troubles []placeRow) []placeRow {
 	return all
 }
 
-// heatMark is what the diagram shows at an element: what is so now comes with its page,
-// what has happened later.
+// heatMark is the overlay of an element in the diagram. The process page has its current
+// state; the elements page, loaded later, has its history.
 type heatMark struct {
 	Active     uint64 `json:"active,omitempty"`
 	Incidents  uint64 `json:"incidents,omitempty"`
@@ -169,7 +169,7 @@ type heatMark struct {
 	P95        int64  `json:"p95,omitempty"`
 }
 
-// placeMarks are what the diagram shows of now, by element.
+// placeMarks are the overlays of the current state, by element.
 func placeMarks(rows []placeRow) map[string]heatMark {
 	marks := map[string]heatMark{}
 	for _, p := range rows {
@@ -178,8 +178,8 @@ func placeMarks(rows []placeRow) map[string]heatMark {
 	return marks
 }
 
-// heatMarks are what the diagram shows of what has happened, by element. A multi-instance
-// body and its turns are one place: the turns count, the time is that of the body.
+// heatMarks are the overlays of the history, by element. A multi-instance body and its
+// turns share one overlay: it has the count of the turns and the longer total time.
 func heatMarks(rows []heatRow) map[string]heatMark {
 	marks := map[string]heatMark{}
 	for _, h := range rows {
@@ -200,23 +200,21 @@ func heatMarks(rows []heatRow) map[string]heatMark {
 	return marks
 }
 
-// elementsPage is what pages/elements.html shows.
 type elementsPage struct {
 	chosen
 	Heat section[heatRow]
 }
 
-// To is a list of what is chosen, also of one variant.
+// To links to a list with the same filters, including the variant.
 func (p elementsPage) To(path string, pairs ...string) string {
 	return p.chosen.To(path, append(pairs, "variant", p.Variant)...)
 }
 
-// Marks are what the diagram shows of it.
 func (p elementsPage) Marks() map[string]heatMark { return heatMarks(p.Heat.Rows) }
 
-// elements is the page of what has happened at the elements of a process. The page of the
-// process takes its table and the heat of its diagram from it when it is shown itself: of
-// many instances this takes as long to read as all else together.
+// elements is the page of executions per element of a process. The process page loads its
+// table and heat map from here after it is shown: with many instances this query takes as
+// long as all others together.
 func (s *Server) elements(w http.ResponseWriter, r *http.Request, who *session) error {
 	c, err := chosenOf(r, who.at)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Place marks in a body what was refused: the text, with marks around it, and
-// the places in words.
+// Place marks the rejected members in a body. It returns the marked text and the
+// members' paths.
 func Place(body []byte, reason string) (text string, places []string) {
 	p := place(body, reason)
 	for _, piece := range p.Pieces {
@@ -20,22 +20,20 @@ func Place(body []byte, reason string) (text string, places []string) {
 	return text, p.Places
 }
 
-// Asked is what the pages of processes, instances and records are made of, for
-// tests that compare it with the truth.
+// Asked runs the queries behind the pages of processes, for tests that compare the
+// results with the truth.
 type Asked struct {
 	S   *Server
 	Who *session
 }
 
-// Ask asks a database, as a token of these tenants; nil are all.
+// Ask queries a database with a token of these tenants; nil: all.
 func Ask(db Warehouse, tenants []string) Asked {
 	return Asked{&Server{db: db}, &session{identity: flow.Caller{Tenants: tenants}}}
 }
 
-// Between is a window.
 func Between(from, to time.Time) window { return window{Name: "24h", From: from, To: to} }
 
-// The rows that pages show.
 type (
 	ProcessRow = processRow
 	HeatRow    = heatRow
@@ -52,19 +50,17 @@ func (a Asked) Process(ctx context.Context, source, process string, version int6
 	return a.S.processData(ctx, a.Who, chosen{Source: source, Process: process, Version: version, Window: w})
 }
 
-// Heat is what has happened at elements.
 func (a Asked) Heat(ctx context.Context, source, process string, w window) ([]heatRow, error) {
 	p := a.S.heat(ctx, a.Who, chosen{Source: source, Process: process, Window: w})
 	return p.Rows, p.Err
 }
 
-// Follows is the graph that is shown of a process without a diagram.
+// Follows is the graph shown for a process without a diagram.
 func (a Asked) Follows(ctx context.Context, source, process string, w window) ([]followRow, error) {
 	p := a.S.follows(ctx, a.Who, chosen{Source: source, Process: process, Window: w})
 	return p.Rows, p.Err
 }
 
-// OpenWorkSQL counts open work, the largest of each kind.
 func OpenWorkSQL(quiet time.Duration, most int64) string {
 	return openWorkSQL(time.Now(), quiet, most)
 }

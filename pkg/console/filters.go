@@ -10,35 +10,34 @@ import (
 	"time"
 )
 
-// filter is a field by which a page leaves something out. An address names it and
-// its value; an empty value takes all.
+// filter is a form field that restricts a page. Its name and value are a URL parameter;
+// an empty value matches everything.
 type filter struct {
 	Name, Label string
-	Choices     []choice // it is chosen of these; nil is typed
-	Digits      bool     // only a whole number is a value
-	Span        bool     // only a duration is a value
-	Size        int      // of the field, in characters; 0 as browsers have it
-	Value       string   // as the address has it, unless it is given
-	column      string   // that must be equal to it; empty where the page makes its own condition
-	Hidden      bool     // it is kept, and chosen elsewhere
-	more        bool     // its field is shown when it has a value, or when more is asked for
+	Choices     []choice // options; nil: free text
+	Digits      bool     // value must be a whole number
+	Span        bool     // value must be a duration
+	Size        int      // width of the field in characters; 0: the browser's default
+	Value       string   // from the URL unless preset
+	column      string   // column to compare with; empty: the page adds its own condition
+	Hidden      bool     // kept in links, without a field
+	more        bool     // its field is collapsed while it has no value
 }
 
 type filterOf = filter
 
-// emptyValue is the value that takes what has none.
+// emptyValue matches rows whose value is empty.
 const emptyValue = "(none)"
 
-// choice is a value that can be chosen.
 type choice struct{ Name, Title string }
 
-// filters are those of a page, in their order. pages/parts.html shows them.
+// filters are the filters of a page, in display order. pages/parts.html shows them.
 type filters []filter
 
 var onlyDigits = regexp.MustCompile(`^[0-9]{1,19}$`)
 
-// filtersOf reads the values of an address. A name may be of spaces; the script of the page
-// takes away those around what is typed.
+// filtersOf reads the values from the URL. It keeps spaces, since a name can consist of
+// them; the script of the page trims typed text.
 func filtersOf(r *http.Request, all ...filter) filters {
 	all = slices.Clone(all)
 	for i := range all {
@@ -52,7 +51,7 @@ func filtersOf(r *http.Request, all ...filter) filters {
 	return all
 }
 
-// Check refuses a value that is no number where it must be one.
+// Check rejects invalid numbers and durations.
 func (f filters) Check() error {
 	for _, one := range f {
 		if one.Digits && one.Value != "" && !onlyDigits.MatchString(one.Value) {
@@ -65,7 +64,7 @@ func (f filters) Check() error {
 	return nil
 }
 
-// duration reads a time such as 90s, 2h, or 3d.
+// duration parses a duration such as 90s, 2h, or 3d.
 func duration(text string) (time.Duration, error) {
 	text = strings.ReplaceAll(text, " ", "")
 	if days, found := strings.CutSuffix(text, "d"); found {
@@ -75,7 +74,6 @@ func duration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// Value is that of a filter.
 func (f filters) Value(name string) string {
 	for _, one := range f {
 		if one.Name == name {
@@ -85,7 +83,7 @@ func (f filters) Value(name string) string {
 	return ""
 }
 
-// Condition leaves the rows that the filters of a column take.
+// Condition is the SQL condition of all filters with a column.
 func (f filters) Condition() string {
 	all := []string{"1"}
 	for _, one := range f {
@@ -100,7 +98,7 @@ func (f filters) Condition() string {
 	return strings.Join(all, " AND ")
 }
 
-// Set are the filters that leave something out, each with the page without it.
+// Set are the chips of the active filters.
 func (f frame) Set(all filters) (chips []chip) {
 	for _, one := range all {
 		if one.Value == "" || one.Hidden {
@@ -117,10 +115,9 @@ func (f frame) Set(all filters) (chips []chip) {
 	return chips
 }
 
-// chip is a filter that is set, and the page without it.
+// chip is an active filter, with a link that removes it.
 type chip struct{ Label, Value, Drop string }
 
-// Link is a path with the values of the filters.
 func (f filters) Link(path string) string {
 	var pairs []string
 	for _, one := range f {
@@ -129,7 +126,7 @@ func (f filters) Link(path string) string {
 	return link(path, pairs...)
 }
 
-// Few and Rest are the fields that are shown at once, and the others.
+// Few are the fields that are not collapsed.
 func (f filters) Few() (few filters) {
 	for _, one := range f {
 		if !one.more || one.Value != "" {
@@ -139,7 +136,7 @@ func (f filters) Few() (few filters) {
 	return few
 }
 
-// Rest are the fields of Few's others.
+// Rest are the collapsed fields.
 func (f filters) Rest() (rest filters) {
 	for _, one := range f {
 		if one.more && one.Value == "" {
@@ -149,11 +146,11 @@ func (f filters) Rest() (rest filters) {
 	return rest
 }
 
-// kept are the parameters that the menu keeps from page to page.
+// kept are the URL parameters that menu links keep.
 var kept = []string{"source", "id", "version", "tenant", "window", "from", "to", "compare"}
 
-// with is a path with the parameters of a page, and pairs in their place; the page of a
-// list is left out.
+// with is a path with the parameters of a page, except its page number, and with pairs
+// replaced.
 func with(at *url.URL, path string, pairs ...string) string {
 	values := at.Query()
 	values.Del("page")
@@ -174,7 +171,7 @@ func with(at *url.URL, path string, pairs ...string) string {
 	return path + "?" + values.Encode()
 }
 
-// withShared is a path with the parameters of a page that the menu keeps.
+// withShared is a path with the kept parameters of a page.
 func withShared(at *url.URL, path string) string {
 	var pairs []string
 	for _, name := range kept {

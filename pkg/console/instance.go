@@ -16,16 +16,16 @@ import (
 type instanceRow struct {
 	Source, Key, Tenant, Process string
 	Version, Definition          int64
-	Caller, CallerElement        int64 // -1 when none called it
+	Caller, CallerElement        int64 // -1: not called by another instance
 	Reached                      uint8
 	Started, Ended               *time.Time
-	Noticed, Seen                *time.Time // first and last event of it
+	Noticed, Seen                *time.Time // first and last event
 	Raised, Open                 uint64     // incidents
 }
 
 const instanceColumns = `source, instance, tenant, process, process_version, definition, caller, caller_element, reached, started, ended, noticed, seen, length(raised) AS raised_incidents, toUInt64(open) AS open_incidents`
 
-// State is what v_process_instances calls it, and INCIDENT of an active one with an open incident of its own.
+// State is that of v_process_instances, or INCIDENT for an active instance with an open incident of its own.
 func (i instanceRow) State() string {
 	switch {
 	case i.Reached == 4:
@@ -40,7 +40,7 @@ func (i instanceRow) State() string {
 	return "ACTIVE"
 }
 
-// Took is how long it took, or has taken until now.
+// Took is the duration until its end, or until now.
 func (i instanceRow) Took(now time.Time) time.Duration { return lasting(i.Started, i.Ended, now) }
 
 func lasting(begun, ended *time.Time, now time.Time) time.Duration {
@@ -55,7 +55,7 @@ func lasting(begun, ended *time.Time, now time.Time) time.Duration {
 
 func (i instanceRow) Path() string { return link("/instance", "source", i.Source, "key", i.Key) }
 
-// To is a list of what is in the instance.
+// To links to a list restricted to the instance.
 func (i instanceRow) To(path string, pairs ...string) string {
 	return link(path, append([]string{"source", i.Source, "instance", i.Key}, pairs...)...)
 }
@@ -64,7 +64,7 @@ func (i instanceRow) ProcessPath() string {
 	return link("/process", "source", i.Source, "id", i.Process, "version", itoa(i.Version))
 }
 
-// stepRow is one element instance, in the order in which they were entered.
+// stepRow is one element instance.
 type stepRow struct {
 	Key, Scope int64
 	ID, Type   string
@@ -81,8 +81,7 @@ func (s stepRow) State() string {
 	return [...]string{"MIGRATED", "ACTIVATING", "ACTIVE", "COMPLETED", "TERMINATED"}[min(s.Reached, 4)]
 }
 
-// spanRow is something that lasts: a job, an incident, a user task, a timer, a
-// message that is waited for, or a decision.
+// spanRow is a job, incident, user task, timer, message subscription, or decision.
 type spanRow struct {
 	Kind, Name, Element string
 	Key, ElementKey     int64
@@ -90,13 +89,13 @@ type spanRow struct {
 	From, To            *time.Time
 	Count               uint32 // failures
 
-	History []recordRow // of a job: its events
+	History []recordRow // events of a job
 }
 
-// Took is how long it lasted, or has lasted until now.
+// Took is the duration until its end, or until now.
 func (s spanRow) Took(now time.Time) time.Duration { return lasting(s.From, s.To, now) }
 
-// Due is when a timer is to fire, which stands in place of its name.
+// Due is the due date of a timer, which spansSQL puts into Name.
 func (s spanRow) Due() *time.Time {
 	if s.Kind != "timer" {
 		return nil
@@ -108,10 +107,9 @@ func (s spanRow) Due() *time.Time {
 	return &due
 }
 
-// variableRow is a variable of one scope.
 type variableRow struct {
-	Name, Value string // the beginning of it, when it is long
-	Size        uint64 // bytes of all of it
+	Name, Value string // its first 2000 characters
+	Size        uint64 // bytes of the whole value
 	Scope       int64
 	CreatedAt   *time.Time
 	UpdatedAt   *time.Time
@@ -119,21 +117,19 @@ type variableRow struct {
 
 	Key int64
 
-	ScopeID string      // the element whose it is
-	History []recordRow // its values, the first of all records of the instance alone
+	ScopeID string      // element id of the scope
+	History []recordRow // its values, from the first maxRecords records of the instance
 }
 
-// Cut reports whether there is more of the value than is shown.
+// Cut reports whether Value is truncated.
 func (v variableRow) Cut() bool { return uint64(len(v.Value)) < v.Size }
 
-// recordRow is a record of the instance.
 type recordRow struct {
 	At                                    time.Time
 	Partition, Position, Key              int64
 	ID, Kind, Type, Intent, Element, Note string
 }
 
-// instancePage is what pages/instance.html shows.
 type instancePage struct {
 	Row       instanceRow
 	Steps     section[stepRow]
@@ -141,23 +137,22 @@ type instancePage struct {
 	Variables section[variableRow]
 	Tree      section[treeRow]
 	Records   section[recordRow]
-	More      bool // there are more records than are shown
+	More      bool // more records exist than are shown
 	Gantt     drawing
 	Below     section[belowRow]
-	Operate   string // its page there; empty without one
-	Diagram   string // where its XML is; empty when there is none
+	Operate   string // URL of its page in Operate; empty: none
+	Diagram   string // path of its XML; empty: none
 	Marks     map[string]mark
 	Now       time.Time
 }
 
-// mark is what the diagram shows at an element.
+// mark is the overlay of an element in the diagram.
 type mark struct {
 	State string `json:"state"` // done, active, stuck or ended
 	Count int    `json:"count"`
 	Open  int    `json:"open"` // incidents
 }
 
-// instance is the page of one process instance.
 func (s *Server) instance(w http.ResponseWriter, r *http.Request, who *session) error {
 	source, key := r.FormValue("source"), r.FormValue("key")
 	row, err := s.oneInstance(r.Context(), who, source, key)
@@ -174,7 +169,7 @@ func (s *Server) instance(w http.ResponseWriter, r *http.Request, who *session) 
 	return s.show(w, r, who, "instance", row.Process+" "+row.Key, page)
 }
 
-// oneInstance is nil when there is none.
+// oneInstance returns nil when the instance does not exist.
 func (s *Server) oneInstance(ctx context.Context, who *session, source, key string) (*instanceRow, error) {
 	found := rowsOf[instanceRow](ctx, s.db, oneInstanceSQL(who, source, key))
 	if found.Err != nil || len(found.Rows) == 0 {
@@ -225,7 +220,7 @@ WHERE $of
 ORDER BY name, scope_key
 LIMIT 500`
 
-// most records that the page of an instance shows.
+// maxRecords is the number of records that the page of an instance shows.
 const maxRecords = 1000
 
 const recordsSQL = `
@@ -240,13 +235,13 @@ WHERE $of AND toDate(ts) BETWEEN toDate('$first') AND toDate('$last')
 ORDER BY ts, partition_id, position
 LIMIT $limit`
 
-// instanceData reads all sections side by side.
+// instanceData reads all sections in parallel.
 func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow) *instancePage {
 	p := &instancePage{Row: row, Now: who.at}
 	of := fmt.Sprintf("source = %s AND process_instance_key = %s", quote(row.Source), quote(row.Key))
 	visible := of + " AND " + who.only("tenant_id")
 	var g errgroup.Group
-	g.SetLimit(4) // of the connections that all pages share
+	g.SetLimit(4) // leaves connections for other pages
 	read := func(do func()) { g.Go(func() error { do(); return nil }) }
 	read(func() {
 		p.Steps = rowsOf[stepRow](ctx, s.db, fill(stepsSQL, "elements", fill(elementsOf, "elements", of), "tenants", who.only("tenant")))
@@ -259,7 +254,7 @@ func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow
 	})
 	read(func() { p.Records = s.records(ctx, row, visible) })
 	read(func() { p.Diagram = s.diagramPath(ctx, row) })
-	_ = g.Wait() // each keeps its own error
+	_ = g.Wait() // each section has its own error
 	if len(p.Records.Rows) > maxRecords {
 		p.Records.Rows, p.More = p.Records.Rows[:maxRecords], true
 	}
@@ -267,7 +262,7 @@ func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow
 	return p
 }
 
-// records are the events of the instance; one more than is shown, if there are more.
+// records reads one record more than is shown, to detect that more exist.
 func (s *Server) records(ctx context.Context, row instanceRow, of string) section[recordRow] {
 	first, last := "1970-01-02", "2149-06-06"
 	if row.Noticed != nil {
@@ -279,7 +274,7 @@ func (s *Server) records(ctx context.Context, row instanceRow, of string) sectio
 	return rowsOf[recordRow](ctx, s.db, fill(recordsSQL, "of", of, "first", first, "last", last, "limit", strconv.Itoa(maxRecords+1)))
 }
 
-// diagramPath is where the XML of the version is that the instance belongs to.
+// diagramPath is the path of the XML of the instance's definition.
 func (s *Server) diagramPath(ctx context.Context, row instanceRow) string {
 	var found uint64
 	sql := fmt.Sprintf("SELECT count() FROM flow.process_definitions WHERE source = %s AND key = %d AND xml != ''", quote(row.Source), row.Definition)
@@ -293,7 +288,7 @@ func definitionPath(source string, key int64) string {
 	return link("/definition", "source", source, "key", itoa(key))
 }
 
-// finish puts together what was read.
+// finish joins the sections: jobs and incidents to steps, history to jobs and variables.
 func (p *instancePage) finish() {
 	spans := p.Spans.Rows
 	slices.SortStableFunc(spans, func(a, b spanRow) int { return compareTimes(a.From, b.From) })
@@ -373,16 +368,16 @@ func compareTimes(a, b *time.Time) int {
 	return a.Compare(*b)
 }
 
-// belowRow is an incident of an instance that was called from here on down.
+// belowRow is an incident of an instance below this one in the call tree.
 type belowRow struct {
 	Instance, Process, Name, Element, State, Note string
 	From, To                                      *time.Time
 }
 
-// Took is how long it lasted, or has lasted until now.
+// Took is the duration until its end, or until now.
 func (b belowRow) Took(now time.Time) time.Duration { return lasting(b.From, b.To, now) }
 
-// below are the incidents of the instances that this one has called, and those these have.
+// below reads the incidents of all instances below this one in the call tree.
 func (s *Server) below(ctx context.Context, who *session, row instanceRow, tree []treeRow) section[belowRow] {
 	var keys []string
 	here := false
@@ -402,7 +397,7 @@ ORDER BY open DESC, created_at
 LIMIT 200`, "source", quote(row.Source), "keys", strings.Join(keys, ", "), "tenants", who.only("tenant_id")))
 }
 
-// Operations are what operators have done to the instance.
+// Operations are the migrations and modifications of the instance.
 func (p *instancePage) Operations() (all []recordRow) {
 	for _, r := range p.Records.Rows {
 		if r.Kind == "EVENT" && (r.Type == "PROCESS_INSTANCE_MIGRATION" || r.Type == "PROCESS_INSTANCE_MODIFICATION") {
@@ -412,7 +407,7 @@ func (p *instancePage) Operations() (all []recordRow) {
 	return all
 }
 
-// Of are the spans of one kind.
+// Of are the spans of some kinds.
 func (p *instancePage) Of(kinds ...string) (all []spanRow) {
 	for _, s := range p.Spans.Rows {
 		if slices.Contains(kinds, s.Kind) {
@@ -422,7 +417,7 @@ func (p *instancePage) Of(kinds ...string) (all []spanRow) {
 	return all
 }
 
-// definition answers with the XML of a version, for the diagram.
+// definition serves the XML of a definition, for the diagram.
 func (s *Server) definition(w http.ResponseWriter, r *http.Request, who *session) error {
 	key, err := strconv.ParseInt(r.FormValue("key"), 10, 64)
 	if err != nil {
@@ -437,13 +432,13 @@ func (s *Server) definition(w http.ResponseWriter, r *http.Request, who *session
 	if xml == "" {
 		return refuse(http.StatusNotFound, "There is no diagram of the definition %d.", key)
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // the script draws it; no browser shall read it as a page
-	_, _ = w.Write([]byte(xml))                                 // the browser is gone when this fails
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // so that no browser renders it as a page
+	_, _ = w.Write([]byte(xml))                                 // fails only when the browser has disconnected
 	return nil
 }
 
-// theirs is a condition that leaves the definitions that a session may see: those
-// of its tenants, and those that instances of theirs belong to.
+// theirs is a condition on the definitions visible to a session: those of its tenants,
+// and those of its tenants' instances.
 func (s *session) theirs(source string) string {
 	if !s.Limited() {
 		return "1"

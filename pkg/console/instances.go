@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// instanceKind is the list of process instances.
 var instanceKind = &kind{
 	Path: "/instances", Title: "Instances", Many: "instances",
 	columns: []column{{"instance", "Instance"}, {"process", "Process"}, {"business_key", "Business key"}, {"state", "State"}, {"began", "Started"}, {"ended", "Ended"}, {"took_ms", "Duration"}, {"incidents", "#Incidents"}, {"tenant", "Tenant"}, {"source", "Source"}},
@@ -28,16 +27,16 @@ var instanceKind = &kind{
 	},
 }
 
-func init() { // they name each other
+func init() { // avoids an initialization cycle
 	instanceKind.rows, instanceKind.matches = (*asked).instanceRows, (*asked).ofInstance
 }
 
-// ongoing reports whether only instances that are active are asked for.
+// ongoing reports whether the list has only active instances.
 func (a *asked) ongoing() bool {
 	return a.Value("state") == "ACTIVE" || a.Value("incident") == "open" || a.Value("at") != ""
 }
 
-// chosen is the process that the filter names, as its page has it.
+// chosen is the process of the filters.
 func (a *asked) chosen() chosen {
 	c := chosen{Source: a.Value("source"), Process: a.Value("id"), Variant: a.Value("variant"), Window: a.Window}
 	fmt.Sscan(a.Value("version"), &c.Version)
@@ -46,8 +45,8 @@ func (a *asked) chosen() chosen {
 
 const key = "(source, process_instance_key)"
 
-// instanceRows are the instances of a list. What is known by other tables is found there
-// by key, before rows are merged.
+// instanceRows are the instances of a list. Conditions on other tables select keys there,
+// before FINAL merges rows.
 func (a *asked) instanceRows() string {
 	var all []string
 	if source := a.Value("source"); source != "" {
@@ -57,7 +56,7 @@ func (a *asked) instanceRows() string {
 	text := a.Value("q")
 	switch {
 	case text != "" && !nameValue.MatchString(text) && !strings.ContainsAny(text, " \t") || a.Value("instance") != "":
-		// a key of any time, see ofText
+		// a key matches at any time, see ofText
 	case a.Value("at") == "now":
 	case a.Anytime() && a.ongoing():
 		all = append(all, found(active(strings.Join(append(all, "1"), " AND "))))
@@ -83,7 +82,7 @@ func (a *asked) instanceRows() string {
 		fill(instancesOf, "rows", strings.Join(append(all, "1"), " AND "), "tenants", a.who.only("tenant")) + ")"
 }
 
-// atElement finds instances by an element of theirs.
+// atElement selects instances by an element.
 func (a *asked) atElement(element string) string {
 	c := a.chosen()
 	switch a.Value("at") {
@@ -108,7 +107,7 @@ func (a *asked) ofInstance() (all []string) {
 	add(a.Value("at") == "now", "reached < 3")
 	now := moment(a.who.at)
 	for name, condition := range map[string]string{"min": "ifNull(took_ms, dateDiff('millisecond', began, %s)) >= %d", "max": "ifNull(took_ms, dateDiff('millisecond', began, %s)) < %d", "quiet": "seen < %s - toIntervalMillisecond(%d)"} {
-		d, _ := duration(a.Value(name)) // Check has refused what is none
+		d, _ := duration(a.Value(name)) // Check has rejected invalid ones
 		add(a.Value(name) != "", condition, now, d.Milliseconds())
 	}
 	add(a.Value("bar") != "", "toInt8(floor(2 * log2(greatest(assumeNotNull(took_ms), 1)))) = toInt8(%s) AND took_ms IS NOT NULL", a.Value("bar"))
@@ -125,11 +124,11 @@ func (a *asked) ofInstance() (all []string) {
 
 var nameValue = regexp.MustCompile(`^\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*(.*?)\s*$`)
 
-// clue finds instances by a text of theirs: SQL with the columns source, instance and why.
+// clue is SQL that finds instances by a text, with the columns source, instance and why.
 type clue string
 
-// ofText finds instances by what is typed: a key of the instance, of anything in it, or of
-// its business, else a variable, else what an error says.
+// ofText finds instances by a search text: the key of the instance or of a record in it,
+// the business key, the value of a variable, or an error message.
 func (a *asked) ofText(text string) string {
 	if m := nameValue.FindStringSubmatch(text); m != nil {
 		return key + " GLOBAL IN\n        (SELECT source, instance FROM (" + string(a.withVariable(m[1], m[2])) + "))"
@@ -145,13 +144,13 @@ func (a *asked) ofText(text string) string {
 	return "(" + strings.ReplaceAll(keys, "$text", quote(text)) + ")"
 }
 
-// clues are what a text may be a part of.
+// clues search for a text within variables and error messages.
 func (a *asked) clues(text string) []clue {
 	return []clue{a.withVariable("", text), a.withError(text)}
 }
 
-// withVariable finds values of variables, of instances that began in the time: there is no
-// index of values.
+// withVariable searches values of variables. Values have no index, so it reads only
+// instances that began in the window.
 func (a *asked) withVariable(name, value string) clue {
 	condition := fmt.Sprintf("(position(created, %s) > 0 OR position(updated, %[1]s) > 0)", quote(value))
 	if name != "" {
@@ -167,7 +166,7 @@ func (a *asked) withVariable(name, value string) clue {
     LIMIT 100000`, condition, a.who.only("tenant_id"), seed))
 }
 
-// withError finds what incidents and failed jobs say, in the time.
+// withError searches error messages of incidents and failed jobs in the window.
 func (a *asked) withError(text string) clue {
 	return clue(fmt.Sprintf(`SELECT source, process_instance_key AS instance, concat(if(error_type = '', '', concat(error_type, ': ')), substring(error_message, 1, 160)) AS why
     FROM flow.records
@@ -176,7 +175,7 @@ func (a *asked) withError(text string) clue {
     LIMIT 100000`, a.Window.within("ts"), a.who.only("tenant_id"), quote(text)))
 }
 
-// why says by what the instances of a page were found.
+// why is the reason each instance of a page matched the search text.
 func (s *Server) why(ctx context.Context, a *asked, rows answer) map[string]string {
 	text := a.Value("q")
 	if text == "" || len(rows.Rows) == 0 {
@@ -211,8 +210,8 @@ func (s *Server) why(ctx context.Context, a *asked, rows answer) map[string]stri
 	return all
 }
 
-// elementRows are the executions of elements, of instances that began in the time: what
-// heatSQL counts.
+// elementRows are the executions of elements that heatSQL counts, of instances that began
+// in the window.
 func (a *asked) elementRows() string {
 	c := a.chosen()
 	of, state := "1", ""

@@ -15,22 +15,21 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// kind is what a list is of. A number on any page leads to the list of what it counts:
-// as many are in its first line.
+// kind is a kind of list. A number on any page links to the list of the items it counts;
+// the list's first line has the same number.
 type kind struct {
 	Path, Title string
-	Many        string                  // in words
-	rows        func(a *asked) string   // statement with one row for each of them
-	columns     []column                // that are shown
-	by          []string                // columns by which they are counted too, each of a filter
-	filters     []filter                // beside those of every list
-	matches     func(a *asked) []string // further conditions on rows; may be nil
+	Many        string                  // plural of the items
+	rows        func(a *asked) string   // statement with one row per item
+	columns     []column                // columns shown
+	by          []string                // columns to group by; each has a filter
+	filters     []filter                // in addition to sharedFilters
+	matches     func(a *asked) []string // conditions on rows; may be nil
 }
 
-// column is one of a list.
 type column struct{ Name, Title string }
 
-// Filters that lists have in common. The menu keeps them from page to page.
+// sharedFilters are the filters that all lists have.
 func sharedFilters(window string) []filter {
 	return []filter{
 		{Name: "source", Label: "Source", Size: 12, column: "source"},
@@ -50,7 +49,7 @@ var (
 	momentColumns = []column{{"state", "State"}, {"began", "Created"}, {"took_ms", "Took"}, {"source", "Source"}}
 )
 
-// between are columns with others among those that every list shows.
+// between puts a kind's own columns between those of every list.
 func between(own ...column) []column {
 	return slices.Concat(stateColumns, own, momentColumns)
 }
@@ -63,7 +62,7 @@ func statesOf(names ...string) filter {
 	return f
 }
 
-// viewRows are rows of a view that has one for each thing of instances.
+// viewRows reads a view with one row per item of an instance, such as a job.
 func viewRows(view, columns, at string) func(a *asked) string {
 	return func(a *asked) string {
 		seed := a.Window.within(at)
@@ -90,7 +89,7 @@ func isOverdue(a *asked) []string {
 	return []string{"due < " + moment(a.who.at)}
 }
 
-// kinds are all lists there are, in the order of their menu.
+// kinds are all lists, in menu order.
 var kinds = []*kind{
 	instanceKind,
 	{
@@ -136,27 +135,25 @@ var kinds = []*kind{
 	},
 }
 
-// asked is which things of a kind an address asks for.
+// asked is a list as its URL requests it.
 type asked struct {
 	Kind    *kind
 	Filters filters
 	Window  window
-	Sort    string // a column, with - before it the greatest first
+	Sort    string // a column; - before it: descending
 	Page    int    // from 1 on
 
 	who *session
 	at  *url.URL
 }
 
-// Value is that of a filter.
 func (a *asked) Value(name string) string { return a.Filters.Value(name) }
 
-// Anytime reports whether things are shown whenever they began, as those of one instance are.
+// Anytime reports whether the list ignores the window, as the list of one instance does.
 func (a *asked) Anytime() bool {
 	return a.Value("any") != "" || a.Value("instance") != "" || a.Value("at") != ""
 }
 
-// askedOf reads an address.
 func askedOf(r *http.Request, who *session, k *kind) (*asked, error) {
 	if text := r.FormValue("as_of"); text != "" {
 		at, err := time.Parse(time.RFC3339, text)
@@ -171,7 +168,7 @@ func askedOf(r *http.Request, who *session, k *kind) (*asked, error) {
 	if !strings.Contains(k.rows(&asked{Kind: k, who: who}), "process_version") {
 		all = slices.DeleteFunc(all, func(f filter) bool { return f.Name == "version" })
 	}
-	if k == instanceKind { // an element is a filter of what is in an instance
+	if k == instanceKind { // instances have no element column: instanceRows applies the filter
 		all[slices.IndexFunc(all, func(f filter) bool { return f.Name == "element" })].column = ""
 	}
 	a.Filters = filtersOf(r, slices.Concat(k.filters, all)...)
@@ -188,7 +185,7 @@ func askedOf(r *http.Request, who *session, k *kind) (*asked, error) {
 	return a, a.Filters.Check()
 }
 
-// from is the statement that has a row for each thing that is asked for, behind FROM.
+// from is the FROM and WHERE clauses that select one row per item.
 func (a *asked) from() string {
 	conditions := []string{a.Filters.Condition()}
 	if a.Kind.matches != nil {
@@ -197,7 +194,6 @@ func (a *asked) from() string {
 	return "FROM\n(\n    " + a.Kind.rows(a) + "\n)\nWHERE " + strings.Join(conditions, " AND ")
 }
 
-// order is that of the rows.
 func (a *asked) order() string {
 	name, down := strings.CutPrefix(a.Sort, "-")
 	return "\nORDER BY " + name + map[bool]string{true: " DESC NULLS LAST", false: ""}[down] + ", source, instance, key"
@@ -205,7 +201,7 @@ func (a *asked) order() string {
 
 func (a *asked) list(columns string) string { return "SELECT " + columns + "\n" + a.from() + a.order() }
 
-// names are the columns of the list, with those that its links need.
+// names are the columns shown, with those that links need.
 func (a *asked) names() string {
 	all := []string{"key"}
 	for _, c := range a.Kind.columns {
@@ -224,27 +220,25 @@ func (a *asked) has(filter string) bool {
 	return slices.ContainsFunc(a.Filters, func(f filterOf) bool { return f.Name == filter })
 }
 
-// shownOnPage is how many rows a page of a list has.
 const shownOnPage = 100
 
-// sum is what all the things of a list come to.
+// sum is the count of a list's items, and their durations.
 type sum struct {
 	Count           uint64
-	P50, P95, Total *int64 // ms, of those that have ended
+	P50, P95, Total *int64 // ms, of ended items
 }
 
 const sumColumns = `count(), toInt64OrNull(toString(round(quantileExactInclusive(0.5)(took_ms)))) AS p50, toInt64OrNull(toString(round(quantileExactInclusive(0.95)(took_ms)))) AS p95, toInt64(sum(took_ms)) AS total`
 
-// listPage is what pages/list.html shows.
 type listPage struct {
 	*asked
 	Kinds  []*kind
 	Sum    section[sum]
-	Was    section[sum] // of the period before, where it is compared
+	Was    section[sum] // of the period before, if compared
 	Answer answer
 	Err    error
 	SQL    string
-	Groups answer // counted by the columns of the kind
+	Groups answer // counts by Kind.by
 	Why    map[string]string
 }
 
@@ -258,7 +252,7 @@ func (s *Server) list(k *kind) func(http.ResponseWriter, *http.Request, *session
 	}
 }
 
-// listData reads all parts side by side.
+// listData reads all parts in parallel.
 func (s *Server) listData(ctx context.Context, a *asked) *listPage {
 	p := &listPage{asked: a, Kinds: kinds}
 	var g errgroup.Group
@@ -280,14 +274,14 @@ func (s *Server) listData(ctx context.Context, a *asked) *listPage {
 		by := strings.Join(a.Kind.by, ", ")
 		g.Go(func() error {
 			p.Groups, _ = ask(ctx, s.db, "SELECT "+by+", count() AS things\n"+a.from()+"\nGROUP BY "+by+"\nORDER BY things DESC, "+by+"\nLIMIT 15", 15)
-			return nil // the list says why it cannot be read
+			return nil // the list shows the same error
 		})
 	}
-	_ = g.Wait() // each keeps its own error
+	_ = g.Wait() // each part has its own error
 	return p
 }
 
-// listCSV answers with all rows of a list as a file.
+// listCSV serves all rows of a list as a file.
 func (s *Server) listCSV(k *kind) func(http.ResponseWriter, *http.Request, *session) error {
 	return func(w http.ResponseWriter, r *http.Request, who *session) error {
 		a, err := askedOf(r, who, k)
@@ -296,7 +290,7 @@ func (s *Server) listCSV(k *kind) func(http.ResponseWriter, *http.Request, *sess
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), statementTime)
 		defer cancel()
-		var file bytes.Buffer // whole before the first byte goes out
+		var file bytes.Buffer // complete before the first byte is sent
 		if err := writeCSV(ctx, s.db, a.list(a.names()), maxCSV, &limited{&file, 64 << 20}); err != nil {
 			return err
 		}
@@ -308,34 +302,32 @@ func (s *Server) listCSV(k *kind) func(http.ResponseWriter, *http.Request, *sess
 func sendCSV(w http.ResponseWriter, name string, file *bytes.Buffer) {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8; header=present")
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.csv"`)
-	_, _ = w.Write(file.Bytes()) // the browser is gone when this fails
+	_, _ = w.Write(file.Bytes()) // fails only when the browser has disconnected
 }
 
-// Count is how many there are; nil where that is not known.
+// Count is the sum of the list; nil if it could not be read.
 func (p *listPage) Count() *sum { return p.Sum.first() }
 
-// Before is how many there were in the period before; nil where that is not compared.
+// Before is the sum of the period before; nil if not compared.
 func (p *listPage) Before() *sum { return p.Was.first() }
 
-// BeforeHref is the list of the period before.
 func (p *listPage) BeforeHref() string { return p.With(p.Window.Before().pairs()...) }
 
-// First and Last are the places of the rows that are shown.
+// First is the position of the first row shown, from 1.
 func (p *listPage) First() int { return (p.Page-1)*shownOnPage + 1 }
 
-// Last is that of the last one.
+// Last is the position of the last row shown.
 func (p *listPage) Last() int { return p.First() + len(p.Answer.Rows) - 1 }
 
 // More reports whether there is another page.
 func (p *listPage) More() bool { return p.Count() != nil && uint64(p.Last()) < p.Count().Count }
 
-// With is the same list with pairs of a parameter and its value; without the page.
+// With is the first page of the list with changed parameters, as pairs of name and value.
 func (a *asked) With(pairs ...string) string { return with(a.at, a.Kind.Path, pairs...) }
 
-// CSV is where the file of the list is.
 func (a *asked) CSV() string { return with(a.at, a.Kind.Path+".csv") }
 
-// SortLink sorts by a column, the greatest first, and then the other way round.
+// SortLink sorts by a column: descending first, then ascending.
 func (a *asked) SortLink(name string) string {
 	if a.Sort == "-"+name {
 		return a.With("sort", name)
@@ -343,20 +335,19 @@ func (a *asked) SortLink(name string) string {
 	return a.With("sort", "-"+name)
 }
 
-// Sorted is how the list is sorted by a column, as aria-sort has it.
+// Sorted is the aria-sort value of a column.
 func (a *asked) Sorted(name string) string {
 	return map[string]string{name: "ascending", "-" + name: "descending"}[a.Sort]
 }
 
-// PageLink is another page of the list.
 func (a *asked) PageLink(by int) string {
 	return with(a.at, a.Kind.Path, "page", strconv.Itoa(a.Page+by))
 }
 
-// To is another kind of list, of the same filter.
+// To links to another kind of list with the shared filters.
 func (p *listPage) To(k *kind) string { return withShared(p.at, k.Path) }
 
-// Columns are those that are shown, the reason last when something was looked for.
+// Columns leaves out empty columns and adds the reason of a match after a search.
 func (p *listPage) Columns() []column {
 	all := slices.DeleteFunc(slices.Clone(p.Kind.columns), func(c column) bool {
 		at := slices.IndexFunc(p.Answer.Columns, func(of answerColumn) bool { return of.Name == c.Name })
@@ -368,7 +359,6 @@ func (p *listPage) Columns() []column {
 	return all
 }
 
-// cells are a row by column.
 func (p *listPage) cells(row []cell) map[string]cell {
 	all := map[string]cell{}
 	for i, c := range p.Answer.Columns {
@@ -377,7 +367,6 @@ func (p *listPage) cells(row []cell) map[string]cell {
 	return all
 }
 
-// Cell is a value of a row as it is shown.
 func (p *listPage) Cell(row []cell, c column) template.HTML {
 	all := p.cells(row)
 	value, source := all[c.Name], all["source"].Text
@@ -416,14 +405,14 @@ func (p *listPage) Cell(row []cell, c column) template.HTML {
 
 func keyless(key string) bool { return key == "" || key == "-1" || key == "0" }
 
-// group is one of the groups, with the filter that leaves it.
+// group is the count of one group, with the link that filters by it.
 type group struct {
 	Names []string
 	Count uint64
 	Link  string
 }
 
-// Grouped are the groups, unless the list is all of one.
+// Grouped are the groups; nil if there is only one.
 func (p *listPage) Grouped() (all []group) {
 	for _, row := range p.Groups.Rows {
 		g := group{Count: uint64(row[len(row)-1].Value)}
@@ -445,7 +434,6 @@ func (p *listPage) Grouped() (all []group) {
 	return all
 }
 
-// By are the titles of the groups' columns.
 func (p *listPage) By() (all []string) {
 	for _, name := range p.Kind.by {
 		all = append(all, p.Kind.columns[slices.IndexFunc(p.Kind.columns, func(c column) bool { return c.Name == name })].Title)

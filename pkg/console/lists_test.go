@@ -20,8 +20,8 @@ var (
 	sums    = regexp.MustCompile(`<data data-is="(\w+)" value="(\d+)"`)
 )
 
-// testNumbers follows every number of the pages of processes and of an instance, and of
-// the lists behind them: as many are there as the number says, of the same duration.
+// testNumbers follows every number on the pages of processes and of an instance, and on
+// the linked lists: each list has that count and duration.
 func testNumbers(t *testing.T, w *world) {
 	i := w.incident(t, "a")
 	span := "&from=" + w.start.Add(10*time.Minute).Format(time.RFC3339) + "&to=" + w.start.Add(90*time.Minute).Format(time.RFC3339)
@@ -35,13 +35,13 @@ func testNumbers(t *testing.T, w *world) {
 	} {
 		s, _ := w.open(t, token)
 		seen, shapes := map[string]string{}, map[string]int{}
-		for i := 0; i < len(pages); i++ { // what happened to one variant comes behind its process
+		for i := 0; i < len(pages); i++ { // a variant's page comes after its process's
 			path := pages[i]
 			res, body := s.get(path)
 			if way := variant.FindString(body); strings.HasPrefix(path, "/process?") && way != "" {
 				pages = append(pages, "/process/elements?source=cluster-a&id=order"+span+"&"+way)
 			}
-			for begun := time.Now(); path == "/" && !strings.Contains(body, "Jobs past their deadline") && time.Since(begun) < 30*time.Second; { // once open work is counted
+			for begun := time.Now(); path == "/" && !strings.Contains(body, "Jobs past their deadline") && time.Since(begun) < 30*time.Second; { // until open work is counted
 				res, body = s.get(path)
 			}
 			if res.StatusCode != http.StatusOK || strings.Contains(body, "Not available") {
@@ -60,7 +60,7 @@ func testNumbers(t *testing.T, w *world) {
 				}
 				shape := is + at.Path + strings.Join(slices.Sorted(maps.Keys(at.Query())), " ") + at.Query().Get("state")
 				if shapes[shape]++; shapes[shape] > 2 {
-					continue // others of its kind differ in what they name; the browser follows them all
+					continue // the others differ only in names; the browser test follows them all
 				}
 				list, known := seen[to]
 				if !known {
@@ -73,7 +73,7 @@ func testNumbers(t *testing.T, w *world) {
 				for _, sum := range sums.FindAllStringSubmatch(list, -1) {
 					there[sum[1]] = sum[2]
 				}
-				if there[is] != value && is != "total" { // which grows until now
+				if there[is] != value && is != "total" { // it grows with the time of the request
 					t.Errorf("%s: %s %s leads to %s, which has %q", path, is, value, to, there)
 				}
 			}
@@ -84,7 +84,7 @@ func testNumbers(t *testing.T, w *world) {
 	}
 }
 
-// testLists looks at what lists can do: filter, sort, page, and be a file.
+// testLists tests filters, sorting, paging, and CSV of lists.
 func testLists(t *testing.T, w *world) {
 	s, _ := w.open(t, reader)
 	get := func(path string, status int, texts ...string) string {
@@ -133,11 +133,11 @@ func testLists(t *testing.T, w *world) {
 	if a == 0 || b == 0 || a+b != sum {
 		t.Errorf("%d up to 10 minutes and %d longer, of %d", a, b, sum)
 	}
-	// The filter goes with the menu, and can be dropped.
+	// Menu links keep the filter, and its chip removes it.
 	get("/instances?id=order&source=cluster-a&window=7d&state=ACTIVE", http.StatusOK, `href="/processes?id=order&amp;source=cluster-a&amp;window=7d"`, `href="/instances?id=order&amp;source=cluster-a&amp;window=7d" aria-label="Drop the filter State"`, `href="/incidents?id=order&amp;source=cluster-a&amp;window=7d"`)
 	get("/instances?from=yesterday", http.StatusBadRequest, "is not a time")
 	get("/instances?version=x", http.StatusBadRequest)
-	// What is typed never becomes a part of a statement.
+	// User input is not executed as SQL.
 	for _, typed := range []string{"$tenants", "x' OR '1' = '1", `x\' OR 1 --`, "{a:String}"} {
 		for _, k := range []string{"/instances?window=all&business=%s&error=%[1]s", "/instances?element=%s&at=now&source=%[1]s", "/jobs?type=%s&worker=%[1]s", "/elements?element=%s&type=%[1]s", "/incidents?message=%s", "/decisions?instance=%s"} {
 			path := fmt.Sprintf(k, url.QueryEscape(typed))
@@ -146,8 +146,8 @@ func testLists(t *testing.T, w *world) {
 			}
 		}
 	}
-	// A text key is found at any time.
-	for i, intent := range []string{"ACTIVATED", "COMPLETED"} { // it has ended: other tests count what goes on
+	// A text key matches at any time.
+	for i, intent := range []string{"ACTIVATED", "COMPLETED"} { // it has ended, since other tests count active instances
 		w.store(t, fmt.Sprintf(`{"id":"t-%[1]d","partitionId":3,"position":%[1]d,"key":910000001,"timestamp":1600000000000,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":"ELEMENT_%[2]s","value":{"bpmnElementType":"PROCESS","bpmnProcessId":"named","elementId":"named","processInstanceKey":"order-17/b","version":1,"businessId":"B 17","tenantId":"<default>"}}`, 910_000_001+i, intent))
 	}
 	get("/instances?q=order-17%2Fb", http.StatusOK, "order-17/b", ">its key<")

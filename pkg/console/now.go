@@ -8,30 +8,28 @@ import (
 	"sluice/pkg/flow"
 )
 
-// nowPage is what pages/now.html shows.
 type nowPage struct {
 	*look
-	Every         int64 // ms until the page asks again
+	Every         int64 // ms between updates
 	Problems      []problem
-	Counted       bool // open work is
+	Counted       bool // whether open work was counted
 	Lanes         []laneRow
-	Totals        flow.Totals // of all lanes
-	Backlog       uint64      // messages
-	Accepted      float64     // since the apis started
+	Totals        flow.Totals
+	Backlog       uint64  // in messages
+	Accepted      float64 // records since the apis started
 	HasAccepted   bool
 	Accepts, Puts float64 // records accepted and stored per second
 	RowsSQL       string
-	Grafana       string // its dashboard; may be empty
+	Grafana       string // URL of the dashboard; may be empty
 }
 
-// laneRow is a lane with what ingesters say of it.
+// laneRow is a lane with the metrics of its ingester.
 type laneRow struct {
 	Lane
 	State, Age string
 }
 
-// now is the first page: what needs attention, and what goes on in one figure each.
-// Dashboards show how it came to that.
+// now is the first page: problems and current figures. Grafana dashboards have the history.
 func (s *Server) now(w http.ResponseWriter, r *http.Request, who *session) error {
 	if who.Limited() {
 		http.Redirect(w, r, "/processes", http.StatusSeeOther)
@@ -49,7 +47,7 @@ func (s *Server) nowData(r *http.Request) nowPage {
 	if seconds := now.At.Sub(before.At).Seconds(); seconds > 0 {
 		accepted, _ := before.Programs.sum(acceptedMetric)
 		totals, _ := before.Standing.totals()
-		p.Accepts = max(0, p.Accepted-accepted) / seconds // less: an api started anew
+		p.Accepts = max(0, p.Accepted-accepted) / seconds // negative after a restart of an api
 		p.Puts = max(0, float64(p.Totals.Stored)-float64(totals.Stored)) / seconds
 	}
 	states, ages := now.Programs.highest(laneStateMetric, "lane"), now.Programs.highest(laneAgeMetric, "lane")
@@ -63,7 +61,7 @@ func (s *Server) nowData(r *http.Request) nowPage {
 	return p
 }
 
-// totals are those of all lanes, and their backlog in messages.
+// totals adds up the totals of all lanes, and their backlog in messages.
 func (s Standing) totals() (sum flow.Totals, backlog uint64) {
 	for _, lane := range s.Lanes {
 		sum.Add(lane.Position.Totals)
@@ -81,7 +79,6 @@ func share(part, whole float64) float64 {
 	return min(100, 100*part/whole)
 }
 
-// laneState is what a lane does, in a word or two.
 func laneState(lane Lane, states map[string]float64) string {
 	state, known := states[strconv.Itoa(lane.Number)]
 	switch {

@@ -29,8 +29,8 @@ func TestNowShowsLanesAndWhatNeedsAttention(t *testing.T) {
 		"ClickHouse does not answer: connection refused", "ingester-1", "1.0 MiB of 4.0 GiB", `<a class="fig" href="#lanes">11,990</a>`, `<a href="https://grafana.example/d/sluice">Grafana</a>`)
 }
 
-// TestProblemsAreNamed: each state of a lane, of dead letters, of a source and of a
-// program that needs attention is named, the urgent ones first, with the remedy.
+// TestProblemsAreNamed: each problem of a lane, dead letters, a source or a program is
+// shown with its remedy, urgent ones first.
 func TestProblemsAreNamed(t *testing.T) {
 	t.Parallel()
 	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,13 +96,13 @@ sluice_ingest_table_missing_messages{lane="2"} 1200
 		"{valueType: &#34;JOB&#34;}</td><td class=\"n id\">3,100<", "{variable: &#34;tmp_*&#34;}</td><td class=\"n id\">0<", "{intent: &#34;X&#34;} (not in the token file)</td><td class=\"n id\">5<")
 }
 
-// rejected is a client as an api tells of it, which was rejected last so long ago.
+// rejected is a client in the response of an api, last rejected so long ago.
 func rejected(subject string, ago time.Duration) map[string]any {
 	last := time.Now().Add(-ago)
 	return map[string]any{"subject": subject, "address": "192.0.2.7", "code": "token_invalid", "status": 401, "count": 51, "first": last.Add(-time.Minute), "last": last}
 }
 
-// TestBrowsersShareOneLook: ten browsers cost what one does.
+// TestBrowsersShareOneLook: ten browsers cause the queries of one.
 func TestBrowsersShareOneLook(t *testing.T) {
 	t.Parallel()
 	var looks atomic.Int64
@@ -146,14 +146,14 @@ func (c counted) Standing(ctx context.Context) (console.Standing, error) {
 	return c.Stream.Standing(ctx)
 }
 
-// full is a ClickHouse whose statement slots are taken.
+// full is a ClickHouse at its limit of concurrent queries.
 type full struct{}
 
 func (full) Query(context.Context, string, ...any) (driver.Rows, error) {
 	return nil, fmt.Errorf("read: %w", &clickhouse.Exception{Code: 202, Name: "TOO_MANY_SIMULTANEOUS_QUERIES", Message: "Too many simultaneous queries. Maximum: 48"})
 }
 
-// TestABusyClickHouseIsNotCalledAway: it answers, and starting it would help nobody.
+// TestABusyClickHouseIsNotCalledAway: it answers, so "start it" would be the wrong remedy.
 func TestABusyClickHouseIsNotCalledAway(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(_ *console.Config, d *console.Deps) { d.Warehouse = full{} })

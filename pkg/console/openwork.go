@@ -13,33 +13,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// openWork counts what is open in the engines and shows it as gauges: open incidents,
-// overdue timers, tasks and jobs, and stuck instances. One statement a minute counts all
-// of them. While ClickHouse does not answer there are no gauges: an old number would
-// look like a present one.
+// openWork exports gauges of open incidents, overdue timers, tasks and jobs, and stuck
+// instances. One statement a minute counts all of them. While ClickHouse does not answer,
+// the gauges are absent: a stale number would look current.
 type openWork struct {
 	db     Warehouse
 	every  time.Duration
 	quiet  time.Duration
 	log    *slog.Logger
-	last   atomic.Pointer[openCount] // nil when ClickHouse did not answer
+	last   atomic.Pointer[openCount] // nil if the last count failed
 	failed prometheus.Counter
 }
 
-// openCount is what was open at a moment.
 type openCount struct {
 	At   time.Time
 	Rows []openRow
 }
 
-// openRow is how much of a kind is open in a process: incidents, stuck instances, tasks,
-// jobs, or timers.
+// openRow counts one kind of open work in a process: incident, stuck, task, job or timer.
 type openRow struct {
 	Kind, Process, Type string
 	Count               uint64
 }
 
-// maxSeries bounds what one gauge shows: the largest, and the rest as "other".
+// maxSeries is the maximum number of series per kind; the rest is summed up as "other".
 const maxSeries = 50
 
 var (
@@ -62,7 +59,6 @@ func newOpenWork(cfg Config, db Warehouse, reg prometheus.Registerer, log *slog.
 	return w
 }
 
-// run counts until ctx ends.
 func (w *openWork) run(ctx context.Context) {
 	for {
 		pause := w.every
@@ -73,7 +69,7 @@ func (w *openWork) run(ctx context.Context) {
 		case err == nil:
 			w.last.Store(count)
 		default:
-			pause = min(pause, 5*time.Second) // ClickHouse may be there soon
+			pause = min(pause, 5*time.Second) // retry soon
 			w.failed.Inc()
 			if w.last.Swap(nil) != nil {
 				w.log.Warn("open work is not counted until ClickHouse answers", "error", err)
@@ -98,7 +94,6 @@ func (w *openWork) count(ctx context.Context) (*openCount, error) {
 	return &openCount{at, found.Rows}, nil
 }
 
-// openWorkSQL counts what is open at a moment, so many of each kind by name.
 func openWorkSQL(at time.Time, quiet time.Duration, most int64) string {
 	return fill(openWorkQuery, "now", moment(at), "quiet", moment(at.Add(-quiet)), "most", itoa(most))
 }
@@ -130,8 +125,7 @@ func (w *openWork) Collect(all chan<- prometheus.Metric) {
 	}
 }
 
-// openWorkQuery counts what is open, the largest of each kind by name and the rest as
-// other.
+// openWorkQuery counts open work: the $most largest series of each kind, the rest as other.
 const openWorkQuery = `SELECT kind, if(place <= $most, process, 'other') AS named, if(place <= $most, type, 'other') AS typed, sum(n) AS open
 FROM
 (

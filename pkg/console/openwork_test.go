@@ -13,11 +13,9 @@ import (
 	"sluice/pkg/console"
 )
 
-// series is one gauge of open work.
 type series struct{ Kind, Process, Type string }
 
-// openWork is what is open in a world, long after it was looked at: everything that has
-// a due date is past it.
+// openWork is the expected open work of a world, at a time past all due dates.
 func (w *world) openWork() map[series]float64 {
 	open := map[series]float64{}
 	for _, i := range w.truth.Incidents {
@@ -48,7 +46,7 @@ func (w *world) openWork() map[series]float64 {
 	return open
 }
 
-// bounded leaves the largest of each kind, and puts the rest together.
+// bounded keeps the largest series of each kind, and sums up the rest.
 func bounded(open map[series]float64, most int) map[series]float64 {
 	left, places := map[series]float64{}, map[string]int{}
 	for _, s := range slices.SortedFunc(maps.Keys(open), func(a, b series) int {
@@ -63,7 +61,7 @@ func bounded(open map[series]float64, most int) map[series]float64 {
 	return left
 }
 
-// testOpenWork compares the gauges with what is open in the engine.
+// testOpenWork compares the gauges with the open work in the engine.
 func testOpenWork(t *testing.T, w *world) {
 	reg := prometheus.NewRegistry()
 	newSite(t, func(_ *console.Config, d *console.Deps) { d.Warehouse, d.Metrics = w.db, reg })
@@ -111,7 +109,7 @@ func testOpenWork(t *testing.T, w *world) {
 	}
 }
 
-// TestOpenWorkIsAbsentWithoutClickHouse: no gauge, and a counter that says so.
+// TestOpenWorkIsAbsentWithoutClickHouse: no gauges, and the failures are counted.
 func TestOpenWorkIsAbsentWithoutClickHouse(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()

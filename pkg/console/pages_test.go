@@ -14,7 +14,7 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// open is a console of the world, at which a token has signed in.
+// open is a console of the world, signed in with a token.
 func (w *world) open(t *testing.T, token string) (s *site, csrf string) {
 	t.Helper()
 	s = newSite(t, func(c *console.Config, deps *console.Deps) {
@@ -27,7 +27,7 @@ func (w *world) open(t *testing.T, token string) (s *site, csrf string) {
 	return s, s.signIn(token)
 }
 
-// incident is one that is open, of a tenant.
+// incident is an open incident of a tenant.
 func (w *world) incident(t *testing.T, tenant string) *simulator.Incident {
 	t.Helper()
 	for _, i := range w.truth.Incidents {
@@ -39,8 +39,8 @@ func (w *world) incident(t *testing.T, tenant string) *simulator.Incident {
 	return nil
 }
 
-// testPages looks at each page: what happened is on it, with the ways to what
-// made the numbers.
+// testPages checks that each page shows the events of the world, and links its numbers
+// to lists.
 func testPages(t *testing.T, w *world) {
 	s, _ := w.open(t, reader)
 	i := w.incident(t, "<default>")
@@ -67,7 +67,7 @@ func testPages(t *testing.T, w *world) {
 	get(fmt.Sprintf("/definition?source=cluster-a&key=%d", i.Process.DefinitionKey), http.StatusOK, "<bpmndi:BPMNShape")
 	get("/definition?source=cluster-a&key=7", http.StatusNotFound)
 
-	// An incident is found by its key, what it says, and its variable.
+	// An incident is found by its key, its message, and a variable.
 	get("/instances?q="+itoa(i.Instance.Key), http.StatusOK, instance, ">its key<")
 	get("/instances?q="+itoa(i.Key), http.StatusOK, instance, ">a key in it<")
 	get("/instances?window=all&q="+url.QueryEscape(i.ErrorMessage[:30]), http.StatusOK, instance)
@@ -78,7 +78,7 @@ func testPages(t *testing.T, w *world) {
 	body := get(strings.ReplaceAll(instance, "&amp;", "&"), http.StatusOK, "incident", i.ErrorType, i.ElementID, "<svg class=\"gantt\"", v.Name, "data-marks=", "ELEMENT_ACTIVATED",
 		fmt.Sprintf(`href="https://operate.example/processes/%d"`, i.Instance.Key))
 	seen := map[string]bool{}
-	for _, in := range w.truth.Instances { // one that was migrated says so, and what called one with an incident
+	for _, in := range w.truth.Instances { // a migrated instance shows the migration; a caller shows incidents of called instances
 		if in.MigratedElement > 0 && in.StartedAt > 0 && !seen["migrated"] {
 			seen["migrated"] = true
 			get(fmt.Sprintf("/instance?source=cluster-a&key=%d", in.Key), http.StatusOK, "Migrations and modifications", "to the definition")
@@ -104,7 +104,6 @@ func testPages(t *testing.T, w *world) {
 
 func itoa(n int64) string { return fmt.Sprint(n) }
 
-// variable is one of an instance.
 func (w *world) variable(t *testing.T, in *simulator.Instance) *simulator.Variable {
 	t.Helper()
 	for _, v := range w.truth.Variables {
@@ -116,7 +115,7 @@ func (w *world) variable(t *testing.T, in *simulator.Instance) *simulator.Variab
 	return nil
 }
 
-// testTenants asks for pages with a token of some tenants.
+// testTenants requests pages with a token of some tenants.
 func testTenants(t *testing.T, w *world) {
 	s, _ := w.open(t, tenants)
 	theirs, other := w.incident(t, "a"), w.incident(t, "<default>")
@@ -131,7 +130,7 @@ func testTenants(t *testing.T, w *world) {
 			t.Errorf("%s leads to a statement, which the token may not run", path)
 		}
 	}
-	// What is typed never becomes a part of a statement.
+	// User input is not executed as SQL.
 	for _, typed := range []string{"$tenants", "$process", "$source", "x' OR '1' = '1", `x\' OR 1 --`, "$columns $instances"} {
 		typed = url.QueryEscape(typed)
 		for _, path := range []string{"/process?source=%s&id=%[1]s", "/instances?window=all&q=%s&source=%[1]s&id=%[1]s", "/instances?window=all&q=a%%3D%s", "/instances?state=ACTIVE&source=%s&id=%[1]s"} {
@@ -144,7 +143,7 @@ func testTenants(t *testing.T, w *world) {
 		}
 	}
 
-	// A diagram is theirs when an instance of theirs is drawn on it.
+	// A tenant can see the diagrams of its instances.
 	res, body := s.get(fmt.Sprintf("/definition?source=cluster-a&key=%d", theirs.Process.DefinitionKey))
 	wants(t, "their diagram", res, body, http.StatusOK, "<bpmn:process")
 	for tenant, versions := range map[string]int{"a": 2, "nobody": 0} {
@@ -166,7 +165,6 @@ func testTenants(t *testing.T, w *world) {
 	}
 }
 
-// testQuery runs statements.
 func testQuery(t *testing.T, w *world) {
 	s, csrf := w.open(t, reader)
 	res, body := s.get("/query?question=ages")
@@ -192,7 +190,7 @@ func testQuery(t *testing.T, w *world) {
 	res, body = s.post("/query", url.Values{"sql": {"SELECT nothing FROM nowhere"}, "csrf": {csrf}})
 	wants(t, "a mistake", res, body, http.StatusOK, `role="alert"`, "nowhere")
 
-	// Times are exact, dates have no zone, and nothing is larger than a page can be.
+	// Times are exact, dates have no time zone, and large values are truncated.
 	res, body = s.post("/query", url.Values{"sql": {"SELECT toDate('2026-01-02') AS day, toDateTime64('2026-01-02 03:04:05.123456', 6, 'UTC') AS at, toDateTime(0, 'UTC') AS begin"}, "csrf": {csrf}})
 	wants(t, "times", res, body, http.StatusOK, ">2026-01-02</td>", `title="2026-01-02T03:04:05.123456Z"`, `title="1970-01-01T00:00:00.000Z"`)
 	for sql, says := range map[string]string{
@@ -212,14 +210,14 @@ func testQuery(t *testing.T, w *world) {
 		t.Error("a statement of 30,000 characters has a link that no browser would follow")
 	}
 
-	// Numbers are as people write them, and drawn by what they are about.
+	// Numbers are formatted, and drawn by time or name.
 	for sql, says := range map[string][]string{
 		"SELECT 1234567 AS n, 1234567 AS key, 0.123456 AS share, 90500 AS p50_ms, toDecimal64(1234.5, 2) AS cost":              {">1,234,567</td>", ">1234567</td>", `title="0.123456">0.1235</td>`, `title="90500">90 s</td>`, ">1,234</td>"},
 		"SELECT number % 2 AS version, toDateTime(intDiv(number, 2), 'UTC') AS at, number AS n FROM numbers(8)":                {`{&#34;title&#34;:&#34;n&#34;,&#34;x&#34;:[0,1,2,3],&#34;series&#34;:[{&#34;label&#34;:&#34;1&#34;,&#34;values&#34;:[1,3,5,7]},`},
 		"SELECT concat('e', toString(number)) AS name, toDateTime(number, 'UTC') AS last, number AS n FROM numbers(3)":         {`<svg class="bars"`, ">e2</text>"},
 		"SELECT 'a' AS source, 'x y' AS bpmn_process_id, 17 AS process_instance_key, now() AS at, rand() AS n FROM numbers(3)": {`<a href="/instances?q=17&amp;source=a">17</a>`, `<a href="/process?id=x+y&amp;source=a">x y</a>`, "!<figure"},
-		"SELECT 'a' AS source, '  ' AS bpmn_process_id":                                                                        {`source=a">&#34;  &#34;</a>`}, // a name that could not be seen
-		"SELECT number AS a, number * 2 AS b FROM numbers(5)":                                                                  {"!<figure"},                   // nothing that a line or a bar would be of
+		"SELECT 'a' AS source, '  ' AS bpmn_process_id":                                                                        {`source=a">&#34;  &#34;</a>`}, // an invisible name
+		"SELECT number AS a, number * 2 AS b FROM numbers(5)":                                                                  {"!<figure"},                   // neither a time nor a name
 		"SELECT {from:DateTime} + 1 AS next":                                                                                   {`title="2026-01-02T03:04:06.000Z"`},
 	} {
 		_, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}, "param_from": {"2026-01-02T04:04:05+01:00"}})
@@ -254,7 +252,7 @@ func testQuery(t *testing.T, w *world) {
 	wants(t, "a large file", res, body, http.StatusOK, "more than 100000 rows")
 }
 
-// testTail follows what is stored while it is.
+// testTail follows records as they are stored.
 func testTail(t *testing.T, w *world) {
 	lanes := oneLane
 	lanes.Lanes = []console.Lane{{Position: flow.LaneState{Done: w.messages}}}
@@ -275,7 +273,7 @@ func testTail(t *testing.T, w *world) {
 		}
 		return told
 	}
-	first := ask("") // what was there before is not told
+	first := ask("") // existing records are not returned
 	const one = `{"id":"1-%d","partitionId":1,"position":%d,"key":%d,"timestamp":1763704800000,"recordType":"EVENT","valueType":"%s","intent":"CREATED","value":{"tenantId":"%s"}}`
 	for i, kind := range []string{"DEPLOYMENT", "DEPLOYMENT", "RESOURCE"} {
 		at := 900_000_000 + i
@@ -291,7 +289,7 @@ func testTail(t *testing.T, w *world) {
 	wants(t, last.Rows[0].Path, res, body, http.StatusOK, "900000000", "DEPLOYMENT")
 }
 
-// TestPagesSayWhatIsMissing looks at pages while ClickHouse is away.
+// TestPagesSayWhatIsMissing requests pages while ClickHouse is down.
 func TestPagesSayWhatIsMissing(t *testing.T) {
 	s := newSite(t, nil)
 	s.signIn(reader)

@@ -16,14 +16,13 @@ import (
 	"sluice/pkg/record"
 )
 
-// placedBytes is what was set aside as people read it, with the places in it that
-// were refused.
+// placedBytes is the formatted body of a dead letter, with the rejected members marked.
 type placedBytes struct {
 	Pieces []piece
 	Size   int
-	Places []string // in words
-	Cut    bool     // there is more than is shown
-	Hex    bool     // it is no text
+	Places []string // JSON pointers, or a sentence
+	Cut    bool     // truncated
+	Hex    bool     // shown as a hex dump
 }
 
 type piece struct {
@@ -31,12 +30,12 @@ type piece struct {
 	Marked bool
 }
 
-// maxShown bounds the bytes on a page; all of them can be fetched.
+// maxShown bounds the bytes on a page; the download has all of them.
 const maxShown = 256 << 10
 
-// place finds what was refused. What is no JSON is refused where it ends to be
-// that. A member is named by the reason as a JSON pointer or as the column it
-// becomes, or found by checking the record again, as the api would.
+// place marks the rejected parts of a body. In invalid JSON it marks the byte of the
+// syntax error. Otherwise the reason names a member, as a JSON pointer or by its column,
+// or place validates the record again, as the api does.
 func place(body []byte, reason string) placedBytes {
 	p := placedBytes{Size: len(body)}
 	if !utf8.Valid(body) || bytes.ContainsFunc(body, func(r rune) bool { return unicode.IsControl(r) && !unicode.IsSpace(r) }) {
@@ -66,10 +65,10 @@ func place(body []byte, reason string) placedBytes {
 	return p
 }
 
-// stretch is a range of bytes, its end excluded.
+// stretch is a half-open range of bytes.
 type stretch struct{ start, end int }
 
-// mark cuts text into pieces at the spans.
+// mark splits text into pieces at the spans.
 func (p *placedBytes) mark(text []byte, spans []stretch) {
 	slices.SortFunc(spans, func(a, b stretch) int { return a.start - b.start })
 	if p.Cut = len(text) > maxShown; p.Cut {
@@ -92,7 +91,7 @@ var (
 	columnIn  = regexp.MustCompile(`\b[a-z]+(?:_[a-z]+)+\b`)
 )
 
-// pointers are the members that may have been refused, as paths from the record.
+// pointers are the paths of members that may have been rejected.
 func pointers(body []byte, reason string) (all [][]string) {
 	add := func(path ...string) {
 		if !slices.ContainsFunc(all, func(p []string) bool { return slices.Equal(p, path) }) {
@@ -124,7 +123,7 @@ func pointers(body []byte, reason string) (all [][]string) {
 	return all
 }
 
-// pathOf is a JSON pointer as its parts.
+// pathOf splits a JSON pointer.
 func pathOf(pointer string) []string {
 	parts := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
 	for i, part := range parts {
@@ -133,7 +132,7 @@ func pathOf(pointer string) []string {
 	return slices.DeleteFunc(parts, func(part string) bool { return part == "" })
 }
 
-// find is where the value at a path stands in JSON.
+// find locates the value at a path in JSON.
 func find(text []byte, path []string) (stretch, bool) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

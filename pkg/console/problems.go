@@ -13,47 +13,46 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// problem is something that needs attention, in words.
+// problem is a condition that needs attention.
 type problem struct {
 	Urgent bool   // records wait or are rejected until an operator acts
-	Text   string // what it is
-	Do     string // what to do about it
-	Link   string // where to look
-	Counts bool   // the text is of how many there are: Count, in the list at Link
+	Text   string // description
+	Do     string // remedy
+	Link   string // page with details
+	Counts bool   // Text describes Count items, listed at Link
 	Count  uint64
-	Parts  []part // of the count, the largest by process
+	Parts  []part // of Count: the largest, by process
 }
 
-// part is how many of a count belong to a process, and their list.
+// part is the share of one process in a count.
 type part struct {
 	Process, Link string
 	Count         uint64
 }
 
-// Shares in percent: of the dead letters' room as in DeadLettersTight, of a disk budget as in
-// DiskBudgetAlmostUsedUp.
+// Thresholds in percent: the alerts DeadLettersTight and DiskBudgetAlmostUsedUp use the same.
 const (
 	tight     = 80
 	almostOut = 95
 )
 
-// behind is how old the oldest record of a backlog may be, as its alert has it, and lowDisk
-// the share of a disk that should be free, in percent.
+// behind is the maximum age of a backlog, as in its alert. lowDisk is the minimum free
+// share of a disk, in percent.
 const (
 	behind  = time.Minute
 	lowDisk = 10
 )
 
-// rejectedLately is how long a client that is rejected no more needs attention.
+// rejectedLately is how long after its last rejection a client is reported.
 const rejectedLately = 5 * time.Minute
 
-// isBusy reports whether ClickHouse answered that statements or memory are used up.
+// isBusy reports whether ClickHouse rejected a statement for too many queries or memory.
 func isBusy(err error) bool {
 	var exception *clickhouse.Exception
 	return errors.As(err, &exception) && slices.Contains([]int32{202, 241, 776, 777}, exception.Code)
 }
 
-// problems are what needs attention now, the urgent ones first.
+// problems are the current problems, urgent ones first.
 func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 	add := func(urgent bool, link, text, do string) {
 		all = append(all, problem{Urgent: urgent, Text: text, Do: do, Link: link})
@@ -125,7 +124,6 @@ func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 	return all
 }
 
-// often is how often a client was rejected, in words.
 func (c rejectedClient) often() string {
 	if c.Count == 1 {
 		return "once"
@@ -140,7 +138,6 @@ func rank(p problem) int {
 	return 1
 }
 
-// laneProblems are those of one lane.
 func laneProblems(lane Lane, state, missing float64, age time.Duration) (all []problem) {
 	name := fmt.Sprintf("Lane %d", lane.Number)
 	add := func(urgent bool, text, do string) {
@@ -171,7 +168,7 @@ func laneProblems(lane Lane, state, missing float64, age time.Duration) (all []p
 	return all
 }
 
-// openKinds are what is open in engines, as openWork counts it, with its list.
+// openKinds are the kinds that openWork counts, with their lists.
 var openKinds = []struct{ kind, text, do, list string }{
 	{"incident", "Open incidents", "Fix the cause, then resolve them.", "/incidents?state=OPEN"},
 	{"stuck", "Active instances without an event for %s", "See where they wait: at a message, a timer, or a worker that is missing.", "/instances?state=ACTIVE&quiet=%s"},
@@ -180,8 +177,8 @@ var openKinds = []struct{ kind, text, do, list string }{
 	{"job", "Jobs past their deadline", "Their worker has not answered in time: it is slow, or gone.", "/jobs?overdue=1"},
 }
 
-// openProblems are what was open in engines at the last count. Lists are as of then, so
-// that they have as many.
+// openProblems are the problems of the last count of open work. They link to lists as of
+// that count, so that the numbers match.
 func openProblems(last *openCount, quiet time.Duration) (all []problem) {
 	if last == nil {
 		return nil
@@ -200,7 +197,7 @@ func openProblems(last *openCount, quiet time.Duration) (all []problem) {
 		for _, process := range slices.SortedFunc(maps.Keys(sums), func(a, b string) int {
 			return cmp.Or(cmp.Compare(sums[b], sums[a]), cmp.Compare(a, b))
 		})[:min(len(sums), 3)] {
-			if process != "other" && len(sums) > 1 { // the rest of many
+			if process != "other" && len(sums) > 1 { // "other" has no list
 				p.Parts = append(p.Parts, part{process, p.Link + "&id=" + url.QueryEscape(cmp.Or(process, emptyValue)), sums[process]})
 			}
 		}

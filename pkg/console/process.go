@@ -12,27 +12,27 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// chosen is the process that a page is about.
+// chosen is the process of a page, with its filters.
 type chosen struct {
 	Source, Process string
-	Version         int64 // 0 is all of them
+	Version         int64 // 0: all
 	Window          window
 	Tenant          string // empty: all
-	Variant         string // number of the way whose instances the heat is of; empty: all
-	Target          string // a duration that instances should stay under; empty: none
+	Variant         string // variantRow.Way that the heat map is restricted to; empty: all
+	Target          string // target duration of instances; empty: none
 }
 
-// instances are those of the process that began in the window.
+// instances selects the instances of the process begun in the window.
 func (c chosen) instances(who *session) string {
 	return fill(instancesOf, "rows", c.began(), "tenants", c.mine(who))
 }
 
-// began finds the instances of the engine that began in the window.
+// began is a condition: instances of the source begun in the window.
 func (c chosen) began() string {
 	return "source = " + quote(c.Source) + " AND " + c.Window.within("started_at")
 }
 
-// mine leaves the instances that belong to the process now.
+// mine is a condition: instances that now belong to the process.
 func (c chosen) mine(who *session) string {
 	return filters{{Name: "tenant", Value: c.Tenant}}.ofTenant(who) + " AND process = " + quote(c.Process) + c.ofVersion("process_version")
 }
@@ -41,7 +41,7 @@ func (c chosen) pairs() []string {
 	return []string{"source", quote(c.Source), "process", quote(c.Process)}
 }
 
-// VersionText is the version that is chosen; empty for all of them.
+// VersionText is the version; empty: all.
 func (c chosen) VersionText() string {
 	if c.Version == 0 {
 		return ""
@@ -49,29 +49,27 @@ func (c chosen) VersionText() string {
 	return itoa(c.Version)
 }
 
-// Path is the page of the process.
 func (c chosen) Path() string { return c.To("/process", "target", c.Target) }
 
-// Whole is what is chosen, of all versions.
+// Whole is c for all versions.
 func (c chosen) Whole() chosen {
 	c.Version = 0
 	return c
 }
 
-// ElementsPath is the page of its elements.
 func (c chosen) ElementsPath() string { return c.To("/process/elements", "variant", c.Variant) }
 
-// OfVariant is the page of the process with the heat of one variant.
+// OfVariant is the page of the process with the heat map of one variant.
 func (c chosen) OfVariant(way string) string {
 	return c.To("/process", "target", c.Target, "variant", way)
 }
 
-// ofVariant finds the instances of the variant.
+// ofVariant selects the instances of the variant.
 func (c chosen) ofVariant(who *session) string {
 	return fill("SELECT source, instance FROM\n($ways) WHERE way = $variant", "ways", c.ways(who), "variant", c.Variant)
 }
 
-// To is a page with what is chosen, and further parameters: pairs of a name and a value.
+// To links to a page with the parameters of c, and pairs of further ones.
 func (c chosen) To(path string, pairs ...string) string {
 	all := append([]string{"source", c.Source, "id", c.Process, "version", c.VersionText(), "tenant", c.Tenant}, c.Window.pairs()...)
 	return link(path, append(all, pairs...)...)
@@ -84,14 +82,13 @@ func (c chosen) ofVersion(column string) string {
 	return fmt.Sprintf(" AND %s = %d", column, c.Version)
 }
 
-// versionRow compares one version with the others.
 type versionRow struct {
 	Version                                  int64
 	Instances, Active, Completed, Terminated uint64
 	WithIncidents                            uint64
 	P50, P95                                 *int64
-	Within                                   uint64 // completed under the target
-	Steps                                    []int8 // of each completed instance the bar of the histogram
+	Within                                   uint64 // completed within the target
+	Steps                                    []int8 // histogram step of each completed instance
 }
 
 const versionsSQL = `
@@ -107,23 +104,22 @@ FROM
 GROUP BY process_version
 ORDER BY process_version DESC`
 
-// versions compares the versions, whichever of them is chosen: by the instances that began
-// in the window or go on, read once.
+// versions compares all versions, also when one is chosen. It reads the instances that
+// began in the window or are active, once.
 func (s *Server) versions(ctx context.Context, who *session, c chosen) section[versionRow] {
 	c.Version = 0
-	target, _ := duration(c.Target) // chosenOf has refused what is none
+	target, _ := duration(c.Target) // chosenOf has rejected invalid ones
 	return rowsOf[versionRow](ctx, s.db, fill(versionsSQL, "target", itoa(target.Milliseconds()), "within", c.Window.within("started"),
 		"instances", fill(instancesOf, "rows", "source = "+quote(c.Source)+" AND (state < 3 OR "+c.Window.within("started_at")+")", "tenants", c.mine(who))))
 }
 
-// bar is a bar of the histogram of durations, which double with each second one.
+// bar is a bar of the histogram of durations.
 type bar struct {
-	Step      int8 // the duration in ms is 2^(Step/2) or more
+	Step      int8 // lower bound: 2^(Step/2) ms
 	Instances uint64
 }
 
-// histogram counts the completed instances of a version, or of all with 0, by how
-// long they took.
+// histogram counts the completed instances of a version by duration. Version 0: all.
 func histogram(versions []versionRow, version int64) (bars []bar) {
 	counts := map[int8]uint64{}
 	for _, v := range versions {
@@ -139,20 +135,20 @@ func histogram(versions []versionRow, version int64) (bars []bar) {
 	return bars
 }
 
-// variantRow is a way that instances take.
+// variantRow is a path through the process, with the instances that took it.
 type variantRow struct {
 	Path      []string
 	Instances uint64
 	P50       *int64
-	Sample    string // an instance
-	Way       uint64 // number of the path
+	Sample    string // key of an instance
+	Way       uint64 // hash of the path
 }
 
-// lately bounds what is read of each instance's way: so many that began last.
+// lately is the number of newest instances whose paths are read.
 const lately = 2000
 
-// lastOfProcess leaves the elements of the instances that began last and have belonged to
-// the process. They lie by the processes of their instance, as a rule one.
+// lastOfProcess selects the elements of the newest instances that are or were of the
+// process. An instance's elements are stored under its processes, usually one.
 const lastOfProcess = `source = $source AND (source, bpmn_process_id, process_instance_key) GLOBAL IN
         (SELECT source, arrayJoin(processes), process_instance_key FROM
             (SELECT source, processes, process_instance_key FROM flow.process_instances FINAL
@@ -172,8 +168,7 @@ FROM
     HAVING countIf(type = 'PROCESS' AND reached = 3 AND process = $process$version AND $tenants) > 0
 )`
 
-// ways are those of the instances that began last in the window, of those that have
-// completed.
+// ways reads the paths of completed instances among the newest of the window.
 func (c chosen) ways(who *session) string {
 	last := fill(lastOfProcess, append(c.pairs(), "began", c.began(), "lately", itoa(lately))...)
 	return fill(waysSQL, append(c.pairs(), "elements", fill(elementsOf, "elements", last), "tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...)
@@ -189,21 +184,19 @@ GROUP BY path, way
 ORDER BY instances DESC, path
 LIMIT 10`
 
-// variants are the most frequent ways.
+// variants reads the most frequent paths.
 func (s *Server) variants(ctx context.Context, who *session, c chosen) section[variantRow] {
 	return rowsOf[variantRow](ctx, s.db, fill(variantsSQL, "ways", c.ways(who)))
 }
 
-// followRow says how often one element follows another.
 type followRow struct {
 	From, To string
 	Times    uint64
-	P50      *int64 // ms between the end of the one and the beginning of the other
+	P50      *int64 // ms from the end of From to the start of To
 }
 
-// An element follows the last one of its scope that ended before it began, as
-// the question directly_follows of docs/analytics.md has it; what waits at a join
-// is left out.
+// followsSQL: an element follows the last one of its scope that ended before it began, as in
+// the question directly_follows of docs/analytics.md. Waiting at a join is left out.
 const followsSQL = `
 SELECT edge.1 AS from_id, edge.2 AS to_id, count() AS times, toInt64(round(quantileExactInclusive(0.5)(edge.3))) AS p50
 FROM
@@ -228,16 +221,16 @@ GROUP BY from_id, to_id
 ORDER BY times DESC, from_id, to_id
 LIMIT 200`
 
-// follows is the directly-follows graph of the instances that began last.
+// follows reads the directly-follows graph of the newest instances.
 func (s *Server) follows(ctx context.Context, who *session, c chosen) section[followRow] {
 	last := fmt.Sprintf("SELECT source, instance FROM (%s) ORDER BY started DESC LIMIT %d", c.instances(who), lately)
 	return rowsOf[followRow](ctx, s.db, fill(followsSQL, "elements", fill(elementsOf, "elements", "source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN ("+last+")")))
 }
 
-// callRow is how often a process calls another by a call activity.
+// callRow counts calls from one process to another.
 type callRow struct {
 	Caller, Called string
-	Instances      uint64 // called ones that began in the window
+	Instances      uint64 // called instances begun in the window
 }
 
 const callsSQL = `
@@ -255,19 +248,19 @@ GROUP BY above.process, below.process
 ORDER BY instances DESC, caller, called
 LIMIT 100`
 
-// calls are the processes that call this one, and those that it calls, of all versions.
+// calls reads the callers and callees of the process, of all versions.
 func (s *Server) calls(ctx context.Context, who *session, c chosen) section[callRow] {
 	tenants := filters{{Name: "tenant", Value: c.Tenant}}.ofTenant(who)
 	return rowsOf[callRow](ctx, s.db, fill(callsSQL, "process", quote(c.Process), "callers", callers(c.began(), who.only("tenant")),
 		"called", fill(instancesOf, "rows", c.began()+" AND "+found("parent_process_instance_key > 0 AND "+c.began()), "tenants", tenants)))
 }
 
-// callers are the instances that have called those that a condition on rows finds.
+// callers selects the callers of the instances that match a condition.
 func callers(condition, tenants string) string {
 	return fill(instancesOf, "rows", "(source, process_instance_key) GLOBAL IN\n        (SELECT source, toString(assumeNotNull(parent_process_instance_key)) FROM flow.process_instances WHERE parent_process_instance_key > 0 AND "+condition+")", "tenants", tenants)
 }
 
-// definitionRow is a version that was deployed.
+// definitionRow is a deployed version.
 type definitionRow struct {
 	Version    int64
 	Key        int64
@@ -286,24 +279,23 @@ func (s *Server) definitions(ctx context.Context, who *session, c chosen) sectio
 	return rowsOf[definitionRow](ctx, s.db, fill(definitionsSQL, append(c.pairs(), "theirs", who.theirs(c.Source))...))
 }
 
-// processPage is what pages/process.html shows.
 type processPage struct {
 	chosen
 	Versions    section[versionRow]
-	Was         section[versionRow] // of the period before, where it is compared
+	Was         section[versionRow] // of the period before, if compared
 	Histogram   []bar
 	Variants    section[variantRow]
 	Calls       section[callRow]
 	Definitions section[definitionRow]
-	Definition  *definitionRow     // whose diagram is shown; nil when there is none
+	Definition  *definitionRow     // with the diagram shown; nil: none
 	Follows     section[followRow] // only without a diagram
 	Tokens      section[placeRow]
 	Troubles    section[placeRow]
-	Places      []placeRow // tokens and troubles together
+	Places      []placeRow // merged Tokens and Troubles
 	AsOf        string     // of Tokens
 }
 
-// Before is a version in the period before: nil where that is not compared.
+// Before is a version in the period before: nil if not compared.
 func (p *processPage) Before(version int64) *versionRow {
 	if !p.Window.Compare || p.Was.Err != nil {
 		return nil
@@ -314,22 +306,20 @@ func (p *processPage) Before(version int64) *versionRow {
 	return new(versionRow)
 }
 
-// Of is another process of the engine, of all versions, in the same time.
+// Of is another process of the source, all versions, in the same window.
 func (p *processPage) Of(process string) chosen {
 	return chosen{Source: p.Source, Process: process, Window: p.Window, Tenant: p.Tenant}
 }
 
-// Chosen is the process that the page is about.
 func (p *processPage) Chosen() chosen { return p.chosen }
 
-// Marks are what the diagram shows at once: elementsPage has its heat.
+// Marks are the overlays shown at first; elementsPage has the heat map.
 func (p *processPage) Marks() map[string]heatMark { return placeMarks(p.Places) }
 
-// DiagramPath is where the XML of the diagram is.
 func (p *processPage) DiagramPath() string { return definitionPath(p.Source, p.Definition.Key) }
 
-// Reached are how many instances of what is chosen have completed, and how many of them
-// under the target.
+// Reached counts the completed instances of the chosen versions, and those within the
+// target.
 func (p *processPage) Reached() (r struct{ Completed, Within uint64 }) {
 	for _, v := range p.Versions.Rows {
 		if p.Version == 0 || p.Version == v.Version {
@@ -339,7 +329,7 @@ func (p *processPage) Reached() (r struct{ Completed, Within uint64 }) {
 	return r
 }
 
-// Deployed is when a version was deployed; nil when that is not known.
+// Deployed is the time a version was deployed; nil if not known.
 func (p *processPage) Deployed(version int64) *time.Time {
 	for _, d := range p.Definitions.Rows {
 		if d.Version == version {
@@ -349,7 +339,6 @@ func (p *processPage) Deployed(version int64) *time.Time {
 	return nil
 }
 
-// chosenOf reads what an address chooses.
 func chosenOf(r *http.Request, now time.Time) (c chosen, err error) {
 	c = chosen{Source: r.FormValue("source"), Process: r.FormValue("id"), Tenant: r.FormValue("tenant"), Target: r.FormValue("target"), Variant: r.FormValue("variant"), Window: windowOf(r, now)}
 	if c.Window.Err != nil {
@@ -372,7 +361,6 @@ func chosenOf(r *http.Request, now time.Time) (c chosen, err error) {
 	return c, nil
 }
 
-// process is the page of one process.
 func (s *Server) process(w http.ResponseWriter, r *http.Request, who *session) error {
 	c, err := chosenOf(r, who.at)
 	if err != nil {
@@ -385,11 +373,11 @@ func (s *Server) process(w http.ResponseWriter, r *http.Request, who *session) e
 	return s.show(w, r, who, "process", c.Process, page)
 }
 
-// processData reads all sections side by side.
+// processData reads all sections in parallel.
 func (s *Server) processData(ctx context.Context, who *session, c chosen) *processPage {
 	p := &processPage{chosen: c, AsOf: who.asOf().UTC().Format(time.RFC3339)}
 	var g errgroup.Group
-	g.SetLimit(4) // of the connections that all pages share
+	g.SetLimit(4) // leaves connections for other pages
 	read := func(do func()) { g.Go(func() error { do(); return nil }) }
 	read(func() {
 		p.Definitions = s.definitions(ctx, who, c)
@@ -406,14 +394,13 @@ func (s *Server) processData(ctx context.Context, who *session, c chosen) *proce
 	read(func() { p.Calls = s.calls(ctx, who, c) })
 	read(func() { p.Tokens = s.present(ctx, who, c) })
 	read(func() { p.Troubles = s.troubles(ctx, who, c) })
-	_ = g.Wait() // each keeps its own error
+	_ = g.Wait() // each section has its own error
 	p.Places = places(p.Tokens.Rows, p.Troubles.Rows)
 	p.Histogram = histogram(p.Versions.Rows, c.Version)
 	return p
 }
 
-// shown is the definition whose diagram is shown: of the version that is chosen,
-// or the newest one; nil when none has XML.
+// shown is the newest definition of the version, or of all, that has XML; nil if none has.
 func shown(all []definitionRow, version int64) *definitionRow {
 	for i := range all {
 		if all[i].HasXML && (version == 0 || all[i].Version == version) {

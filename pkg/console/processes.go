@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// late is a condition for an instance that has left the tables, and of which a record came
-// later: what v_process_instances calls EXPIRED.
+// late is a condition for an instance that expired from the tables before a late record
+// came: v_process_instances has it as EXPIRED.
 func late(started, last string) string {
 	return started + " IS NULL AND " + last + " < fromUnixTimestamp64Milli((SELECT max(value) FROM flow.history WHERE name = 'line'), 'UTC')"
 }
 
-// instancesOf are the process instances that $rows leaves, as they are now, one row
-// each. It says what v_process_instances says. The fold lies by when they began: a
-// condition on that, or on their keys, reads little more than what it leaves.
+// instancesOf reads the current state of the process instances that match $rows, one row
+// each, as v_process_instances does. The aggregate table is sorted by start time: $rows on
+// the start time or on keys reads little more than it returns.
 var instancesOf = `SELECT source, process_instance_key AS instance, tenant_id AS tenant, splitByChar('\t', p.migrated) AS moved,
         if(p.migrated = '', p.bpmn_process_id, moved[2]) AS process,
         ifNull(if(p.migrated = '', p.version, toInt64OrNull(moved[3])), 0) AS process_version,
@@ -29,23 +29,23 @@ var instancesOf = `SELECT source, process_instance_key AS instance, tenant_id AS
     FROM flow.process_instances AS p FINAL
     WHERE $rows AND reached > 0 AND $tenants`
 
-// found leaves the instances with a row that a condition finds: what is not about when
-// they began is looked for before rows are merged.
+// found selects instances with a row that matches a condition. It applies conditions other
+// than on the start time before FINAL merges rows.
 func found(condition string) string {
 	return "(source, process_instance_key) GLOBAL IN\n        (SELECT source, process_instance_key FROM flow.process_instances WHERE " + condition + ")"
 }
 
-// active leaves the rows of instances that go on. All rows of such a one say so;
-// of one that has ended some may not have heard of it, until they are merged.
-// Keys are compared before sources are: that is quicker, and leaves more.
+// active selects the rows of active instances. All rows of an active instance have
+// state < 3; so have some unmerged rows of an ended one. The innermost query ignores
+// sources: that is faster, and selects a superset.
 func active(condition string) string {
 	return condition + ` AND state < 3 AND (source, process_instance_key) GLOBAL NOT IN
         (SELECT source, process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state >= 3 AND process_instance_key GLOBAL IN
             (SELECT process_instance_key FROM flow.process_instances WHERE ` + condition + ` AND state < 3))`
 }
 
-// activeOf are instances that go on, with less of them than instancesOf has, and read
-// without FINAL: few rows say that.
+// activeOf reads active instances with fewer columns than instancesOf, and without FINAL:
+// few rows are active.
 var activeOf = `SELECT source, process_instance_key AS instance, max(p.tenant_id) AS tenant,
         splitByChar('\t', max(p.migrated)) AS moved,
         if(length(moved) < 4, max(p.bpmn_process_id), moved[2]) AS process,
@@ -56,8 +56,8 @@ var activeOf = `SELECT source, process_instance_key AS instance, max(p.tenant_id
     GROUP BY source, process_instance_key
     HAVING reached BETWEEN 1 AND 2 AND $tenants`
 
-// begunAndActive are the instances that began in a window, what = 1, and those
-// that go on, whenever they began, what = 2.
+// begunAndActive reads the instances begun in a window (what = 1) and all active
+// instances (what = 2).
 func begunAndActive(begun, goesOn, tenants string) string {
 	return "SELECT source, process, process_version, reached, started, took_ms, notEmpty(raised) AS stopped, seen, 1 AS what FROM\n    (" +
 		fill(instancesOf, "rows", begun, "tenants", tenants) +
@@ -65,7 +65,7 @@ func begunAndActive(begun, goesOn, tenants string) string {
 		fill(activeOf, "rows", goesOn, "tenants", tenants) + ")"
 }
 
-// openOf are the incidents that are open, what = 3.
+// openOf reads the open incidents (what = 3).
 const openOf = `SELECT source, process, 0, toUInt8(1), NULL, NULL, 0, NULL, 3 FROM
     (SELECT source, key, max(i.tenant_id) AS tenant, splitByChar('\t', max(i.migrated)) AS moved, if(length(moved) < 3, max(i.bpmn_process_id), moved[2]) AS process
     FROM flow.incidents AS i
@@ -74,23 +74,21 @@ const openOf = `SELECT source, process, 0, toUInt8(1), NULL, NULL, 0, NULL, 3 FR
     GROUP BY source, key
     HAVING $tenants)`
 
-// processRow is a line of the list of processes.
 type processRow struct {
 	Source, ID string
 	Versions   []int64
 	Instances  uint64 // begun in the window
-	Active     uint64 // now, whenever they began
+	Active     uint64 // now, begun at any time
 	Incidents  uint64 // open now
 	Completed  uint64 // of those begun in the window
 	Terminated uint64
 	Failed     uint64 // had an incident, or were canceled
 	P50, P95   *int64
-	Begun      []uint64 // over the window, in equal steps
+	Begun      []uint64 // counts per step of the window
 	LastAt     *time.Time
 }
 
-// FailureRate is the share of the instances begun in the window that had an
-// incident or were canceled.
+// FailureRate is Failed / Instances; 0 without instances.
 func (p processRow) FailureRate() float64 {
 	if p.Instances == 0 {
 		return 0
@@ -98,7 +96,7 @@ func (p processRow) FailureRate() float64 {
 	return float64(p.Failed) / float64(p.Instances)
 }
 
-// sparks is how many steps a sparkline has.
+// sparks is the number of steps of a sparkline.
 const sparks = 24
 
 const processListSQL = `
@@ -120,27 +118,27 @@ GROUP BY source, process
 ORDER BY incidents DESC, active DESC, instances DESC, source, process
 LIMIT 500`
 
-// processList is every process with instances that began in the window, or are active.
+// processList reads every process with instances begun in the window, active instances, or
+// open incidents.
 func (s *Server) processList(ctx context.Context, who *session, w window, f filters) section[processRow] {
 	from := w.From
 	if w.From.Unix() == 0 {
-		from = w.To.Add(-365 * 24 * time.Hour) // what a sparkline shows
+		from = w.To.Add(-365 * 24 * time.Hour) // the span of the sparkline
 	}
 	step := max(int64(w.To.Add(-time.Hour).Sub(from).Seconds())/sparks, 1)
 	return rowsOf[processRow](ctx, s.db, fill(processListSQL, "filters", f.Condition(),
 		"rows", begunAndActive(w.within("started_at"), active("1"), f.ofTenant(who)), "open", fill(openOf, "tenants", f.ofTenant(who)), "first", itoa(from.Unix()), "step", itoa(step), "sparks", itoa(sparks)))
 }
 
-// processesPage is what pages/processes.html shows.
 type processesPage struct {
 	Window  window
 	Filters filters
 	List    section[processRow]
-	Was     section[processRow] // of the period before, where it is compared
+	Was     section[processRow] // of the period before, if compared
 }
 
-// Before is a process of the list in the period before: nil where that is not compared, and
-// nothing of one that had no instances then.
+// Before is the row of a process in the period before: nil if not compared, zero if the
+// process had no instances.
 func (p processesPage) Before(row processRow) *processRow {
 	if !p.Window.Compare || p.Was.Err != nil {
 		return nil
@@ -151,18 +149,17 @@ func (p processesPage) Before(row processRow) *processRow {
 	return new(processRow)
 }
 
-// Then is what is chosen, in the period before.
+// Then is c in the period before.
 func (c chosen) Then() chosen {
 	c.Window = c.Window.Before()
 	return c
 }
 
-// Of is a process of the list.
 func (p processesPage) Of(row processRow) chosen {
 	return chosen{Source: row.Source, Process: row.ID, Window: p.Window, Tenant: p.Filters.Value("tenant")}
 }
 
-// ofTenant leaves one tenant of those that may be seen.
+// ofTenant restricts the tenants visible to a session to that of the filter.
 func (f filters) ofTenant(who *session) string {
 	if tenant := f.Value("tenant"); tenant != "" {
 		return who.only("tenant") + " AND tenant = " + quote(tenant)
@@ -170,7 +167,6 @@ func (f filters) ofTenant(who *session) string {
 	return who.only("tenant")
 }
 
-// processes is the list of processes.
 func (s *Server) processes(w http.ResponseWriter, r *http.Request, who *session) error {
 	at := windowOf(r, who.at)
 	if at.Err != nil {
@@ -187,6 +183,6 @@ func (s *Server) processes(w http.ResponseWriter, r *http.Request, who *session)
 	if at.Compare {
 		g.Go(func() error { p.Was = s.processList(r.Context(), who, at.Before(), f); return nil })
 	}
-	_ = g.Wait() // each keeps its own error
+	_ = g.Wait() // each section has its own error
 	return s.show(w, r, who, "processes", "Processes", p)
 }

@@ -18,13 +18,13 @@ import (
 	"sluice/pkg/console"
 )
 
-// count is what a list of processes says of one.
+// count is a row of the list of processes.
 type count struct {
 	Instances, Active, Open, Completed, Terminated, Failed uint64
 	Half                                                   int64
 }
 
-// median is the value of which half of all values are smaller, as quantileExact has it.
+// median is round(quantileExactInclusive(0.5)), or -1 without values.
 func median(all []int64) int64 {
 	if len(all) == 0 {
 		return -1
@@ -68,7 +68,7 @@ func (w *world) counts(from, to time.Time, tenant string) map[string]count {
 	return all
 }
 
-// testProcesses compares the list with what really happened.
+// testProcesses compares the list with the truth.
 func testProcesses(t *testing.T, w *world) {
 	from, to := w.start.Add(20*time.Minute), w.start.Add(80*time.Minute)
 	for _, tenants := range [][]string{nil, {"a"}, {}} {
@@ -107,7 +107,7 @@ func testProcesses(t *testing.T, w *world) {
 	}
 }
 
-// testProcess compares what the page of a process says with what happened.
+// testProcess compares the page of a process with the truth.
 func testProcess(t *testing.T, w *world) {
 	from, to := w.start.Add(10*time.Minute), w.start.Add(100*time.Minute)
 	for _, process := range []string{"order-eu", "survey"} {
@@ -155,7 +155,7 @@ func testProcess(t *testing.T, w *world) {
 	}
 }
 
-// compareElements compares what is said of each element, of a tenant or of all.
+// compareElements compares the counts of each element, for one tenant or all.
 func (w *world) compareElements(t *testing.T, heat []console.HeatRow, places []console.PlaceRow, process, tenant string, from, to time.Time) {
 	t.Helper()
 	type at struct{ Executions, Active, Incidents, Open uint64 }
@@ -205,7 +205,7 @@ func (w *world) compareElements(t *testing.T, heat []console.HeatRow, places []c
 	}
 }
 
-// testElementsKeepToTenants: a token of some tenants is told of their instances alone.
+// testElementsKeepToTenants: a token of some tenants sees only their instances.
 func testElementsKeepToTenants(t *testing.T, w *world) {
 	for _, tenant := range []string{"a", "nobody"} {
 		ask, window := console.Ask(w.db, []string{tenant}), console.Between(w.start, w.end)
@@ -218,7 +218,7 @@ func testElementsKeepToTenants(t *testing.T, w *world) {
 	}
 }
 
-// mute is a ClickHouse that does not answer statements that begin so.
+// mute is a ClickHouse that fails statements with a prefix.
 type mute struct {
 	console.Warehouse
 	to string
@@ -231,7 +231,7 @@ func (m mute) Query(ctx context.Context, sql string, args ...any) (driver.Rows, 
 	return m.Warehouse.Query(ctx, sql, args...)
 }
 
-// testPiecesOfAPage: what cannot be read is no number on a page, and all else is there.
+// testPiecesOfAPage: a failed section shows no numbers, and does not affect the others.
 func testPiecesOfAPage(t *testing.T, w *world) {
 	for _, c := range []struct{ statement, page, says, lacks, has string }{
 		{"SELECT n.id AS id", "/process/elements", "Not available: <span class=\"text\">memory limit exceeded", "data-is=\"p95\"", "data-again>Try again</a>"},
@@ -248,7 +248,7 @@ func testPiecesOfAPage(t *testing.T, w *world) {
 	}
 }
 
-// testGraph compares which element follows which.
+// testGraph compares the directly-follows graph with the truth.
 func testGraph(t *testing.T, w *world) {
 	follows, err := console.Ask(w.db, nil).Follows(t.Context(), "cluster-a", "sync", console.Between(w.start, w.end))
 	if err != nil {

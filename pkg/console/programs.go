@@ -15,13 +15,13 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Program is an api or an ingester, or both in one, as its ops port shows it.
+// Program is a client of the ops port of an api, an ingester, or both in one process.
 type Program struct {
-	Address string // of its ops port, such as 127.0.0.1:8081
+	Address string // URL of the ops port, such as http://127.0.0.1:8081
 	client  *http.Client
 }
 
-// NewProgram names the ops port of a program: host:port or a URL.
+// NewProgram takes the ops port as host:port or URL.
 func NewProgram(address string) Program {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
@@ -29,11 +29,11 @@ func NewProgram(address string) Program {
 	return Program{Address: strings.TrimSuffix(address, "/"), client: &http.Client{Timeout: programTime}}
 }
 
-// report is what a program says of itself.
+// report is the state of a program.
 type report struct {
 	Address string
-	Err     error     // it does not answer
-	Missing []finding // what keeps it from its work, in its own words
+	Err     error     // why it does not answer
+	Missing []finding // failed readiness checks
 	Rejects []rejectedClient
 	metrics map[string][]series
 }
@@ -44,8 +44,8 @@ type series struct {
 	value  float64
 }
 
-// Accepted is how many records the program has accepted since it started; empty of
-// one that accepts none.
+// Accepted is the number of records accepted since the program started; empty for an
+// ingester.
 func (r report) Accepted() string {
 	if n, known := (reports{r}).sum(acceptedMetric); known {
 		return number(n)
@@ -53,18 +53,18 @@ func (r report) Accepted() string {
 	return ""
 }
 
-// rejectedClient is one that an api has rejected lately, for what it sends or is.
+// rejectedClient is a client that an api has rejected recently.
 type rejectedClient struct {
 	Subject, Address, Code string
 	Status, Count          int
 	First, Last            time.Time
 }
 
-// rejects are the clients that an api has rejected within the last hour.
+// rejects reads the clients that an api has rejected within the last hour.
 func (p Program) rejects(ctx context.Context) (all []rejectedClient) {
 	body, err := p.get(ctx, "/rejected")
 	if err != nil {
-		return nil // that it does not answer is said elsewhere
+		return nil // report.Err has the reason
 	}
 	defer body.Close()
 	if json.NewDecoder(io.LimitReader(body, 1<<20)).Decode(&all) != nil {
@@ -73,7 +73,7 @@ func (p Program) rejects(ctx context.Context) (all []rejectedClient) {
 	return all
 }
 
-// rejects are those of all programs, the latest first.
+// rejects are the rejected clients of all programs, latest first.
 func (all reports) rejects() (clients []rejectedClient) {
 	for _, r := range all {
 		clients = append(clients, r.Rejects...)
@@ -87,13 +87,12 @@ type finding struct {
 	Reason string `json:"reason"`
 }
 
-// readyFor is how long a program may take to say what it lacks: one whose
-// ClickHouse hangs takes longer, and the rest is not to wait for that.
+// readyFor is the timeout of /readyz. A program whose ClickHouse hangs takes longer; the
+// look does not wait for it.
 const readyFor = 700 * time.Millisecond
 
-// Metrics of api and ingester, as they name them.
 const (
-	readyMetric     = "sluice_ready" // 1 of a program that can do its work
+	readyMetric     = "sluice_ready" // 1: ready
 	acceptedMetric  = "sluice_api_records_total"
 	excludedMetric  = "sluice_api_records_excluded_total"
 	laneStateMetric = "sluice_ingest_state"
@@ -103,17 +102,16 @@ const (
 	staleMetric     = "sluice_auth_stale"
 )
 
-// watched are the metrics that a look needs: a program writes, and the console
-// reads, no others.
+// watched restricts the scrape to the metrics that a look needs.
 var watched = "/metrics?" + url.Values{"name[]": {
 	readyMetric, acceptedMetric, excludedMetric, laneStateMetric, laneAgeMetric, missingMetric, changesMetric, staleMetric,
 }}.Encode()
 
-// ask asks a program for its metrics, and what it lacks when it is not ready.
+// ask reads the metrics of a program, and its failed readiness checks.
 func (p Program) ask(ctx context.Context) report {
 	r := report{Address: p.Address}
 	if r.metrics, r.Err = p.metrics(ctx); r.Err != nil {
-		return r // that it does not answer says enough
+		return r
 	}
 	if _, accepts := r.metrics[acceptedMetric]; accepts {
 		r.Rejects = p.rejects(ctx)
@@ -170,7 +168,7 @@ func (p Program) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept-Encoding", "identity") // packing costs more than it spares
+	req.Header.Set("Accept-Encoding", "identity") // compression costs more than it saves
 	res, err := p.client.Do(req)
 	if err != nil {
 		return nil, err
@@ -182,11 +180,9 @@ func (p Program) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	return res.Body, nil
 }
 
-// reports are what all programs say.
 type reports []report
 
-// sum adds a metric up over all programs and all its series; known is false when no
-// program has it.
+// sum adds up a metric over all programs and series; known is false when no program has it.
 func (all reports) sum(name string) (total float64, known bool) {
 	for _, r := range all {
 		for _, m := range r.metrics[name] {
@@ -196,7 +192,7 @@ func (all reports) sum(name string) (total float64, known bool) {
 	return total, known
 }
 
-// highest is the greatest value by a label, such as each lane's state.
+// highest is the maximum of a metric by a label, such as each lane's state.
 func (all reports) highest(name, label string) map[string]float64 {
 	found := map[string]float64{}
 	for _, r := range all {

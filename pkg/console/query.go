@@ -11,58 +11,55 @@ import (
 	"time"
 )
 
-// Question is something that analysts ask, with the statement that answers it:
-// one of docs/analytics.md.
+// Question is a question of docs/analytics.md with the statement that answers it.
 type Question struct {
 	Name, Asks, Means string
-	SQL               string // with its parameters as {name:Type}
+	SQL               string // with parameters as {name:Type}
 	Parameters        []Parameter
 }
 
-// Parameter is what a statement has as {name:Type}.
+// Parameter is a query parameter, {name:Type} in a statement.
 type Parameter struct{ Name, Type, Means, Example string }
 
-// Bounds of a statement that people type. ClickHouse has limits of its own for
-// the analyst.
+// Limits of a typed statement. ClickHouse has further limits for the analyst.
 const (
 	maxStatement  = 64 << 10 // bytes
-	maxRows       = 1000     // that the page shows
-	maxCSV        = 100_000  // that a file gets
+	maxRows       = 1000     // on the page
+	maxCSV        = 100_000  // in a file
 	statementTime = 60 * time.Second
 )
 
 var placeholders = regexp.MustCompile(`\{(\w+):\s*([^{}]+)\}`)
 
-// asks begins a statement that asks; comments may stand before it. SET and USE
-// would stay with a connection that other pages share.
+// asks matches the start of a read-only statement, after comments. SET and USE would
+// persist on a connection that other pages share.
 var asks = regexp.MustCompile(`(?is)^(\s+|--[^\n]*\n|/\*.*?\*/|\()*(SELECT|WITH|SHOW|DESCRIBE|DESC|EXPLAIN|EXISTS|FROM|VALUES)\b`)
 
 const onlyAsks = "A statement begins with SELECT, WITH, SHOW, DESCRIBE, EXPLAIN or EXISTS here: it asks, and changes nothing."
 
-// queryPage is what pages/query.html shows.
 type queryPage struct {
 	SQL       string
-	Question  *Question // that was chosen of the menu
+	Question  *Question // chosen in the menu
 	Questions []Question
-	Fields    []field // a value for each parameter
-	Answer    *answer // nil until it is run
-	Failed    string  // what ClickHouse says is wrong
-	Link      string  // keeps the statement and its values
+	Fields    []field // one per parameter
+	Answer    *answer // nil until the statement has run
+	Failed    string  // error of ClickHouse
+	Link      string  // URL with the statement and its values
 	Most      int
 	Charts    []chart
 }
 
-// maxLink bounds a link: proxies and browsers take no longer ones.
+// maxLink is the longest link that is offered: proxies and browsers reject longer ones.
 const maxLink = 24 << 10
 
 type field struct {
 	Parameter
 	Value  string
-	Moment bool // it is typed in the viewer's zone
+	Moment bool // edited in the viewer's time zone
 }
 
-// query shows a statement, of a link or of the menu, and does not run it: that
-// takes the button, whose form is of the session.
+// query shows a statement from a link or the menu without running it. Only the form
+// runs it, since its CSRF token proves that the user wants that.
 func (s *Server) query(w http.ResponseWriter, r *http.Request, who *session) error {
 	page, err := s.queryOf(r, who)
 	if err != nil {
@@ -71,7 +68,6 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request, who *session) err
 	return s.show(w, r, who, "query", "Query", page)
 }
 
-// queryOf reads what is asked from the fields of the page.
 func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
 	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Most: maxRows}
 	if err := who.whole("Answers to statements"); err != nil {
@@ -107,8 +103,7 @@ func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
 	return page, nil
 }
 
-// fieldOf is a parameter with its default:
-// times are the last 24 hours.
+// fieldOf is a parameter with its default; from and to cover the last 24 hours.
 func (s *Server) fieldOf(name, kind string, now time.Time) field {
 	f := field{Parameter: Parameter{Name: name, Type: kind}}
 	for _, q := range s.questions {
@@ -124,20 +119,19 @@ func (s *Server) fieldOf(name, kind string, now time.Time) field {
 	return f
 }
 
-// statement is what is run: each parameter with its value.
+// statement replaces each parameter by its quoted value.
 func (p *queryPage) statement() string {
 	return placeholders.ReplaceAllStringFunc(p.SQL, func(hole string) string {
 		m := placeholders.FindStringSubmatch(hole)
 		i := slices.IndexFunc(p.Fields, func(f field) bool { return f.Name == m[1] })
 		value := quote(p.Fields[i].Value)
-		if strings.HasPrefix(m[2], "DateTime") { // with a zone, as the page sends it
+		if strings.HasPrefix(m[2], "DateTime") { // the page sends it with a time zone
 			value = "parseDateTime64BestEffort(" + value + ", 3, 'UTC')"
 		}
 		return "CAST(" + value + ", " + quote(strings.TrimSpace(m[2])) + ")"
 	})
 }
 
-// runQuery runs the statement as the analyst.
 func (s *Server) runQuery(w http.ResponseWriter, r *http.Request, who *session) error {
 	page, err := s.queryOf(r, who)
 	if err != nil {
@@ -162,7 +156,7 @@ func (s *Server) runQuery(w http.ResponseWriter, r *http.Request, who *session) 
 	return s.show(w, r, who, "query", "Query", page)
 }
 
-// queryCSV answers with the rows of a statement as a file.
+// queryCSV serves the rows of a statement as a file.
 func (s *Server) queryCSV(w http.ResponseWriter, r *http.Request, who *session) error {
 	page, err := s.queryOf(r, who)
 	if err != nil {
@@ -174,7 +168,7 @@ func (s *Server) queryCSV(w http.ResponseWriter, r *http.Request, who *session) 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), statementTime)
 	defer cancel()
-	var file bytes.Buffer // whole before the first byte goes out, so that no half of a file looks like one
+	var file bytes.Buffer // complete before the first byte is sent: a truncated file looks complete
 	if err := writeCSV(ctx, s.db, page.statement(), maxCSV, &limited{&file, 64 << 20}); err != nil {
 		page.Failed = err.Error()
 		return s.show(w, r, who, "query", "Query", page)
@@ -187,7 +181,7 @@ func (s *Server) queryCSV(w http.ResponseWriter, r *http.Request, who *session) 
 	return nil
 }
 
-// limited is a buffer that refuses to grow past some bytes.
+// limited is a buffer with a maximum size.
 type limited struct {
 	*bytes.Buffer
 	most int
@@ -200,7 +194,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// viewRow is a column of a view that a statement can read.
+// viewRow is a column of a view that statements can read.
 type viewRow struct{ View, About, Column, Type, Means string }
 
 const viewsQuery = `SELECT concat(if(c.database = 'flow', '', concat(c.database, '.')), c.table) AS view, t.comment AS about, c.name, c.type, c.comment
@@ -210,7 +204,7 @@ WHERE c.database = 'flow' AND (t.engine = 'View' OR c.table IN ('records', 'coun
 ORDER BY c.database, view, c.position
 LIMIT 5000`
 
-// views is the page of what a statement can read; the page of statements shows it beside.
+// views lists the views that statements can read. The query page shows it at the side.
 func (s *Server) views(w http.ResponseWriter, r *http.Request, who *session) error {
 	if err := who.whole("Views"); err != nil {
 		return err
@@ -218,14 +212,12 @@ func (s *Server) views(w http.ResponseWriter, r *http.Request, who *session) err
 	return s.show(w, r, who, "views", "Views", rowsOf[viewRow](r.Context(), s.db, viewsQuery))
 }
 
-// recordPage is what pages/record.html shows: one record, all of it.
 type recordPage struct {
 	Answer answer
 	Back   string
 	SQL    string
 }
 
-// record shows a record with all its members.
 func (s *Server) record(w http.ResponseWriter, r *http.Request, who *session) error {
 	sql, err := recordSQL(r, who)
 	if err != nil {

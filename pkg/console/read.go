@@ -12,21 +12,21 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// Warehouse is ClickHouse, asked as the analyst. *Reader is the real one.
+// Warehouse queries ClickHouse as the analyst. *Reader is the real one.
 type Warehouse interface {
 	Query(ctx context.Context, sql string, args ...any) (driver.Rows, error)
 }
 
-// Reader asks ClickHouse. It connects when it is first asked, and again after
-// ClickHouse was away.
+// Reader queries ClickHouse. It connects on the first query, and reconnects after an
+// outage.
 type Reader struct{ conn driver.Conn }
 
-// NewReader prepares a Reader of the ClickHouse at an address such as
-// clickhouse://analyst:password@127.0.0.1:9000/flow. No error repeats the password.
+// NewReader returns a Reader for a URL such as
+// clickhouse://analyst:password@127.0.0.1:9000/flow. Errors do not contain the password.
 func NewReader(address string) (*Reader, error) {
 	o, err := clickhouse.ParseDSN(address)
 	if err != nil {
-		return nil, fmt.Errorf("parse the ClickHouse URL: %w", err) // the driver hides credentials
+		return nil, fmt.Errorf("parse the ClickHouse URL: %w", err) // the driver redacts credentials
 	}
 	if o.Protocol != clickhouse.Native {
 		return nil, errors.New("parse the ClickHouse URL: it must begin with clickhouse://")
@@ -52,7 +52,7 @@ func NewReader(address string) (*Reader, error) {
 	return &Reader{conn}, nil
 }
 
-// Query asks. The rows are to be closed.
+// Query runs a statement. The caller closes the rows.
 func (r *Reader) Query(ctx context.Context, sql string, args ...any) (driver.Rows, error) {
 	return r.conn.Query(ctx, sql, args...)
 }
@@ -63,7 +63,7 @@ func (r *Reader) Ping(ctx context.Context) error { return r.conn.Ping(ctx) }
 // Close closes the connections.
 func (r *Reader) Close() error { return r.conn.Close() }
 
-// one scans the only row of an answer.
+// one scans the only row of a result.
 func one(ctx context.Context, db Warehouse, into []any, sql string, args ...any) error {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
@@ -78,16 +78,16 @@ func one(ctx context.Context, db Warehouse, into []any, sql string, args ...any)
 	return rows.Err()
 }
 
-// section is what a page reads on its own: what it holds, or why it is not
-// available, and the statement that made it.
+// section is a part of a page with its own query: the rows or the error, and the
+// statement.
 type section[T any] struct {
 	Rows []T
 	Err  error
 	SQL  string
-	Also string // a second statement, where rows are of two
+	Also string // second statement, if Rows come from two
 }
 
-// first is the first row; nil when there is none.
+// first is the first row; nil if there is none.
 func (s section[T]) first() *T {
 	if s.Err != nil || len(s.Rows) == 0 {
 		return nil
@@ -95,8 +95,8 @@ func (s section[T]) first() *T {
 	return &s.Rows[0]
 }
 
-// rowsOf asks a statement, whose columns are the first fields of T in their order,
-// those of a struct in T included.
+// rowsOf runs a statement. Its columns are the first exported fields of T in order,
+// including those of embedded structs.
 func rowsOf[T any](ctx context.Context, db Warehouse, sql string) (s section[T]) {
 	s.SQL = sql
 	rows, err := db.Query(ctx, sql)
@@ -118,7 +118,6 @@ func rowsOf[T any](ctx context.Context, db Warehouse, sql string) (s section[T])
 	return s
 }
 
-// fieldsOf are pointers to the exported fields of a struct.
 func fieldsOf(v reflect.Value, all []any) []any {
 	for i := range v.NumField() {
 		switch field := v.Type().Field(i); {

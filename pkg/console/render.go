@@ -21,24 +21,24 @@ import (
 //go:embed pages/*.html
 var pageFiles embed.FS
 
-// pages are the templates, each with the layout around it, by name.
+// pages are the templates by name, each with the layout.
 type pages map[string]*template.Template
 
 type menuItem struct{ Title, Path string }
 
-// frame is what the layout needs around the data of a page.
+// frame is the data of the layout around a page.
 type frame struct {
 	Title string
-	Path  string     // of the menu's item that is current
+	Path  string     // path of the current menu item
 	Menu  []menuItem // empty without a sign-in
-	Who   *session   // nil for the same
+	Who   *session   // nil without a sign-in
 	Data  any
 
-	at *url.URL // of the page
+	at *url.URL // URL of the page
 }
 
-// loadPages reads every page. A page defines "main", and may define "head" for
-// scripts and styles that it alone needs.
+// loadPages parses every page. A page defines "main", and may define "head" for its
+// own scripts and styles.
 func (s *Server) loadPages() (pages, error) {
 	layout, err := template.New("layout.html").Funcs(s.functions()).ParseFS(pageFiles, "pages/layout.html", "pages/parts.html")
 	if err != nil {
@@ -66,7 +66,6 @@ func (s *Server) loadPages() (pages, error) {
 	return all, nil
 }
 
-// functions are what templates can call.
 func (s *Server) functions() template.FuncMap {
 	return template.FuncMap{
 		"busy":        isBusy,
@@ -97,12 +96,12 @@ func (s *Server) functions() template.FuncMap {
 	}
 }
 
-// tableBegin begins a table that scrolls by itself; </table></div> ends it.
+// tableBegin begins a table with its own scroll bar; </table></div> ends it.
 func tableBegin(label string) template.HTML {
 	return template.HTML(`<div class="wide" tabindex="0" role="region" aria-label="Table: ` + template.HTMLEscapeString(label) + `"><table>`)
 }
 
-// tableColumns are the heads of a table's columns; those of numbers begin with #.
+// tableColumns is the head of a table. A title with a leading # is a number column.
 func tableColumns(titles ...string) template.HTML {
 	var b strings.Builder
 	b.WriteString("<thead><tr>")
@@ -118,13 +117,13 @@ func tableColumns(titles ...string) template.HTML {
 	return template.HTML(b.String())
 }
 
-// show answers with a page.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, who *session, name, title string, data any) error {
 	s.render(w, r, who, http.StatusOK, name, title, data)
 	return nil
 }
 
-// render writes a page whole, or says that it is broken.
+// render writes a page. It executes the template first, so that an error is never sent
+// after half a page.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, who *session, status int, name, title string, data any) {
 	f := frame{Title: title, Who: who, Data: data, at: r.URL}
 	if who != nil {
@@ -140,10 +139,10 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, who *session, st
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // the browser is gone when this fails
+	_, _ = w.Write(b.Bytes()) // fails only when the browser has disconnected
 }
 
-// menuOf is the menu without what a token of some tenants cannot see.
+// menuOf is the menu without the pages that a token of some tenants cannot see.
 func menuOf(who *session) []menuItem {
 	var seen []menuItem
 	for _, item := range menu {
@@ -154,7 +153,7 @@ func menuOf(who *session) []menuItem {
 	return seen
 }
 
-// MenuLink is a page of the menu with the filter of this one, where it has the same.
+// MenuLink links to a page of the menu, with the shared filters of this page if it has them.
 func (f frame) MenuLink(path string) string {
 	if path == "/processes" || path == "/instances" || path == "/records" {
 		return withShared(f.at, path)
@@ -162,10 +161,10 @@ func (f frame) MenuLink(path string) string {
 	return path
 }
 
-// wholeOnly are the pages that show all tenants or nothing.
+// wholeOnly are the pages that only a token of all tenants can see.
 var wholeOnly = map[string]bool{"/": true, "/dead": true, "/sources": true, "/query": true}
 
-// current is the menu's item that a path belongs to.
+// current is the menu item of a path.
 func current(items []menuItem, path string) string {
 	best := ""
 	if slices.ContainsFunc(kinds, func(k *kind) bool { return k.Path == path }) || path == "/instance" {
@@ -180,7 +179,7 @@ func current(items []menuItem, path string) string {
 	return best
 }
 
-// refusal is an error that is shown as it is.
+// refusal is an error whose text is shown to the user.
 type refusal struct {
 	status int
 	text   string
@@ -188,7 +187,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-// refuse is an error that is shown with its status and its sentence.
+// refuse makes a refusal.
 func refuse(status int, sentence string, args ...any) error {
 	if len(args) > 0 {
 		sentence = fmt.Sprintf(sentence, args...)
@@ -196,7 +195,7 @@ func refuse(status int, sentence string, args ...any) error {
 	return &refusal{status, sentence}
 }
 
-// showError answers with a page that says what is wrong.
+// showError responds with an error page; 502 unless err is a refusal.
 func (s *Server) showError(w http.ResponseWriter, r *http.Request, who *session, err error) {
 	status, text := http.StatusBadGateway, "What this page shows could not be read: "+err.Error()
 	var refused *refusal
@@ -206,8 +205,8 @@ func (s *Server) showError(w http.ResponseWriter, r *http.Request, who *session,
 	s.render(w, r, who, status, "error", http.StatusText(status), text)
 }
 
-// how links to a statement that can be changed. A token of some tenants cannot run
-// it, so it sees no link.
+// how links to the query page with a statement. It is empty for a token of some tenants,
+// which cannot run it.
 func how(f frame, sql string) string {
 	if sql == "" || f.Who.Limited() {
 		return ""
@@ -220,8 +219,8 @@ func jsonText(value any) (string, error) {
 	return string(text), err
 }
 
-// answerCell is a value of an answer in its table. A key leads to its instance, a process to
-// its page.
+// answerCell is a table cell of an answer. Keys link to their instance, processes to their
+// page.
 func answerCell(a *answer, row []cell, i int) template.HTML {
 	c, v, source := a.Columns[i], row[i], ""
 	if at := slices.IndexFunc(a.Columns, func(c answerColumn) bool { return c.Name == "source" }); at >= 0 {
@@ -244,8 +243,7 @@ func answerCell(a *answer, row []cell, i int) template.HTML {
 	return template.HTML(`<td class="` + class + `">` + text + `</td>`)
 }
 
-// milliseconds is how long something takes, as people say it; nothing when it is
-// not known.
+// milliseconds formats a duration in ms; nil is a dash.
 func milliseconds(ms *int64) string {
 	if ms == nil {
 		return "–"
@@ -253,7 +251,7 @@ func milliseconds(ms *int64) string {
 	return span(time.Duration(*ms) * time.Millisecond)
 }
 
-// whenever is a moment that may not be known.
+// whenever formats a time; nil is a dash.
 func whenever(t *time.Time) template.HTML {
 	if t == nil {
 		return "–"
@@ -261,7 +259,7 @@ func whenever(t *time.Time) template.HTML {
 	return when(*t)
 }
 
-// named is a name of a record, or what stands for one that could not be seen.
+// named is a name, or a visible replacement for an empty or invisible one.
 func named(name string) string {
 	switch {
 	case name == "":
@@ -272,7 +270,6 @@ func named(name string) string {
 	return name
 }
 
-// percent is a part of a whole.
 func percent(part, whole uint64) string {
 	if whole == 0 {
 		return "0 %"
@@ -280,8 +277,8 @@ func percent(part, whole uint64) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
-// figure is a number as a link to what it counts: things, or ms of them, which may not be
-// known. The page behind it has the same value in its first line.
+// figure is a number that links to the list of the items it counts. The value is a count,
+// or ms or nil. The first line of the list has the same value.
 func figure(is string, value any, href string) template.HTML {
 	text, exact, title := "", fmt.Sprint(value), ""
 	switch v := value.(type) {
@@ -297,8 +294,8 @@ func figure(is string, value any, href string) template.HTML {
 	return template.HTML(`<a class="fig" data-is="` + is + `" data-value="` + exact + `"` + title + ` href="` + template.HTMLEscapeString(href) + `">` + template.HTMLEscapeString(text) + `</a>`)
 }
 
-// delta is how a number has changed since the period before, as a link to what it was of
-// then; nothing where that is not known.
+// delta is the change of a number since the period before, as a link to the list of that
+// period; empty if either number is missing.
 func delta(is string, now, before any, href string) template.HTML {
 	n, known := amount(now)
 	was, compared := amount(before)
@@ -324,7 +321,7 @@ func delta(is string, now, before any, href string) template.HTML {
 	return template.HTML(fmt.Sprintf(` <a class="fig delta %s" data-is="%s" data-value="%.0f" title="%s in the period before" href="%s">%s</a>`, class, is, was, shown, template.HTMLEscapeString(href), text))
 }
 
-// amount is a count, or ms that may not be known.
+// amount is a count or ms as a number; false if it is missing.
 func amount(value any) (float64, bool) {
 	switch v := value.(type) {
 	case uint64:
@@ -337,12 +334,12 @@ func amount(value any) (float64, bool) {
 	return 0, false
 }
 
-// lasts is how long something takes; the exact time is in the tooltip.
+// lasts formats a duration; the tooltip has the exact ms.
 func lasts(d time.Duration) template.HTML {
 	return template.HTML(`<span class="id" title="` + number(d.Milliseconds()) + ` ms">` + span(d) + `</span>`)
 }
 
-// number is a whole number with its digits in groups of three.
+// number formats a whole number with digits in groups of three.
 func number(value any) string {
 	var text string
 	switch n := value.(type) {
@@ -374,7 +371,7 @@ func number(value any) string {
 	return sign + text
 }
 
-// byteSize is a number of bytes as people read it.
+// byteSize formats a number of bytes, such as 1.5 MiB.
 func byteSize(value any) string {
 	var n float64
 	switch v := value.(type) {
@@ -398,7 +395,7 @@ func byteSize(value any) string {
 	return fmt.Sprintf("%.1f %s", n, units[unit])
 }
 
-// span is how long something takes, as people say it.
+// span formats a duration, such as 1.5 s or 3 days.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -421,8 +418,8 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }
 
-// when is a moment, a time.Time or a pointer to one, which the script shows in
-// the viewer's zone.
+// when formats a time.Time or a pointer to one. The script shows it in the viewer's time
+// zone.
 func when(moment any) template.HTML {
 	t, _ := moment.(time.Time)
 	if at, ok := moment.(*time.Time); ok && at != nil {
@@ -434,13 +431,13 @@ func when(moment any) template.HTML {
 	return stamp(t)
 }
 
-// stamp is when of a time that may be any.
+// stamp is when, without "never" for zero times.
 func stamp(t time.Time) template.HTML {
 	exact := exactly(t)
 	return template.HTML(`<time datetime="` + exact + `" title="` + exact + `">` + t.UTC().Format("2006-01-02 15:04:05") + ` UTC</time>`)
 }
 
-// exactly is a time in UTC, to the millisecond, or as far as it goes.
+// exactly is a time in UTC, with milliseconds or its full precision.
 func exactly(t time.Time) string {
 	layout := "2006-01-02T15:04:05.000Z"
 	switch ns := t.Nanosecond(); {

@@ -19,33 +19,30 @@ import (
 	"sluice/pkg/flow"
 )
 
-// session is a user who has signed in. The token stays in this process: with
-// each request it is looked at again, so that one that is revoked or has expired
-// ends its sessions too.
+// session is a signed-in user. The token stays in this process and is verified with
+// each request: revocation or expiry of a token ends its sessions.
 type session struct {
-	csrf    string // what a form must bring
+	csrf    string // anti-CSRF token of forms
 	token   string // never shown
 	begun   time.Time
-	seen    time.Time // of sessions, under its lock
-	subject string    // of the token, also when it is not valid any more
+	seen    time.Time // last use; guarded by sessions.mu
+	subject string    // of the token, also after it becomes invalid
 
 	identity flow.Caller // of this request
-	at       time.Time   // when this request came: what its page says is as of then
+	at       time.Time   // time of this request; its page is as of then
 }
 
-// May reports whether the session may act, and not only look.
+// May reports whether the session has the scope admin.
 func (s *session) May() bool { return s.identity.May(flow.ScopeAdmin) }
 
-// Subject is who it is.
 func (s *session) Subject() string { return s.identity.Subject }
 
-// CSRF is what a form of this session must bring.
 func (s *session) CSRF() string { return s.csrf }
 
 // Limited reports whether the session sees some tenants only.
 func (s *session) Limited() bool { return s.identity.Tenants != nil }
 
-// whole refuses what cannot be cut down to some tenants.
+// whole rejects limited sessions on pages that cannot be filtered by tenant.
 func (s *session) whole(what string) error {
 	if s.Limited() {
 		return refuse(http.StatusForbidden, what+" cannot be shown to a token of some tenants: they are of all tenants.")
@@ -53,11 +50,11 @@ func (s *session) whole(what string) error {
 	return nil
 }
 
-// maxSessions bounds the sessions there are. Of the subject that has most, the one that was
-// used longest ago makes place: nobody signs others out by signing in.
+// maxSessions bounds the number of sessions. Beyond it, the least recently used session of
+// the subject with the most is evicted: one user cannot sign others out by signing in.
 const maxSessions = 1000
 
-// sessions are kept in this process only: a restart ends them all.
+// sessions are in memory only: a restart ends them all.
 type sessions struct {
 	idle, longest time.Duration
 
@@ -71,11 +68,11 @@ func newSessions(idle, longest time.Duration) *sessions {
 
 func random() string {
 	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails: the process ends instead
+	_, _ = rand.Read(b[:]) // never fails: rand.Read crashes the process instead
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// begin makes a session and returns the value of its cookie.
+// begin creates a session and returns the value of its cookie.
 func (s *sessions) begin(token string, who flow.Caller, now time.Time) string {
 	cookie := random()
 	s.mu.Lock()
@@ -106,8 +103,8 @@ func (s *sessions) ended(x *session, now time.Time) bool {
 	return now.Sub(x.seen) > s.idle || now.Sub(x.begun) > s.longest
 }
 
-// find returns a copy of the session of a cookie, nil when there is none, and
-// notes that it was used.
+// find returns a copy of the session of a cookie and updates its last use. It returns
+// nil when there is none.
 func (s *sessions) find(cookie string, now time.Time) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,12 +128,12 @@ func (s *sessions) end(cookie string) {
 	delete(s.all, sha256.Sum256([]byte(cookie)))
 }
 
-// onceFor is how long a link may wait to be followed.
+// onceFor is the lifetime of a sign-in link.
 const onceFor = time.Hour
 
-// onceCodes are the secrets of links that sign in once.
+// onceCodes are the secrets of one-time sign-in links.
 type onceCodes struct {
-	failures *rate.Limiter // of wrong codes and tokens, of all together
+	failures *rate.Limiter // failed sign-ins of all clients
 
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]onceCode
@@ -151,8 +148,8 @@ func newOnceCodes() *onceCodes {
 	return &onceCodes{failures: rate.NewLimiter(5, 50), all: map[[sha256.Size]byte]onceCode{}}
 }
 
-// Link makes a path that signs in once, within the hour, with a token: its secret
-// stands behind the #, which no browser sends, and no proxy logs.
+// Link makes a one-time path that signs in with a token within an hour. The secret is in
+// the fragment, which browsers do not send and proxies do not log.
 func (s *Server) Link(token string) (path string) {
 	code := random()
 	s.once.mu.Lock()
@@ -161,7 +158,7 @@ func (s *Server) Link(token string) (path string) {
 	return "/sign-in#once=" + code
 }
 
-// use gives the token of a code, which is used up by it.
+// use returns the token of a code and removes the code.
 func (o *onceCodes) use(code string, now time.Time) (token string, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -180,7 +177,7 @@ func (s *Server) setCookie(w http.ResponseWriter, value string, age int) {
 	})
 }
 
-// signInPage asks for a token. Its script follows a link that signs in once.
+// signInPage asks for a token. Its script redeems one-time links.
 func (s *Server) signInPage(w http.ResponseWriter, r *http.Request) {
 	s.showSignIn(w, r, http.StatusOK, "")
 }
@@ -189,7 +186,7 @@ func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request, status int, 
 	s.render(w, r, nil, status, "signin", "Sign in", struct{ Problem, Next string }{problem, ownPath(r.FormValue("next"))})
 }
 
-// ownPath is a path of this site; anything else becomes the first page.
+// ownPath prevents open redirects: anything but a path of this site becomes "/".
 func ownPath(path string) string {
 	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") || strings.HasPrefix(path, "/sign-") {
 		return "/"
@@ -210,7 +207,7 @@ func (s *Server) signInOnce(w http.ResponseWriter, r *http.Request) {
 	s.enter(w, r, token, "The token of that link is not valid any more.")
 }
 
-// enter begins a session of a token that may look.
+// enter begins a session if the token has the scope read or admin.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request, token, invalid string) {
 	who, err := s.auth.Authenticate(token)
 	switch {
@@ -229,11 +226,11 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, token, invalid st
 	}
 	cookie := s.sessions.begin(token, who, time.Now())
 	s.log.Info("signed in at the console", "subject", who.Subject, "address", r.RemoteAddr)
-	s.setCookie(w, cookie, 0) // it goes with the browser
+	s.setCookie(w, cookie, 0) // a session cookie
 	http.Redirect(w, r, ownPath(r.PostFormValue("next")), http.StatusSeeOther)
 }
 
-// failed answers a sign-in that failed. Very many of them are slowed down.
+// failed responds to a failed sign-in, with 429 when there are too many.
 func (s *Server) failed(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	if !s.once.failures.Allow() {
 		w.Header().Set("Retry-After", "10")
@@ -256,18 +253,18 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/sign-in", http.StatusSeeOther)
 }
 
-// mayLook: admin includes looking, here.
+// mayLook: in the console, admin includes read.
 func mayLook(who flow.Caller) bool {
 	return who.May(flow.ScopeRead) || who.May(flow.ScopeAdmin)
 }
 
-// brings reports whether a form brings what the session has given it.
+// brings reports whether a form has the CSRF token of the session.
 func (s *session) brings(r *http.Request) bool {
 	return subtle.ConstantTimeCompare([]byte(r.PostFormValue("csrf")), []byte(s.csrf)) == 1
 }
 
-// visitor finds the session of a request; nil when there is none, or none any
-// more.
+// visitor finds the session of a request and verifies its token; nil when there is no
+// valid session.
 func (s *Server) visitor(r *http.Request) (*session, error) {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
@@ -290,12 +287,10 @@ func (s *Server) visitor(r *http.Request) (*session, error) {
 	return who, nil
 }
 
-// view answers a request of a signed-in user. It has until Config.Answer, which
-// the context of the request says. What it returns as an error is shown as a
-// page.
+// view handles a request of a signed-in user. Its returned error is shown as a page.
 type view func(w http.ResponseWriter, r *http.Request, who *session) error
 
-// page needs a signed-in user; a form must be of the session.
+// page is signedIn with the timeout Config.Answer.
 func (s *Server) page(show view) http.HandlerFunc {
 	return s.signedIn(func(w http.ResponseWriter, r *http.Request, who *session) error {
 		ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Answer)
@@ -304,7 +299,7 @@ func (s *Server) page(show view) http.HandlerFunc {
 	})
 }
 
-// signedIn is page for an answer that has a deadline of its own.
+// signedIn requires a signed-in user, and the CSRF token unless the method is GET or HEAD.
 func (s *Server) signedIn(show view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		who, err := s.visitor(r)
@@ -328,10 +323,9 @@ func (s *Server) signedIn(show view) http.HandlerFunc {
 	}
 }
 
-// actFor is how long an action of a user may take.
 const actFor = 5 * time.Minute
 
-// act is page for what changes something, and may take a while: only an admin may.
+// act is signedIn for actions: it requires the scope admin and has the timeout actFor.
 func (s *Server) act(do view) http.HandlerFunc {
 	return s.signedIn(func(w http.ResponseWriter, r *http.Request, who *session) error {
 		if !who.May() {

@@ -19,7 +19,7 @@ func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
 			t.Errorf("%s: %s to %q, want to be sent to sign in\n%s", path, res.Status, res.Header.Get("Location"), body)
 		}
 	}
-	res, _ := s.do(http.MethodHead, "/", nil) // by which an open page asks whether its session is over
+	res, _ := s.do(http.MethodHead, "/", nil) // an open page polls its session with it
 	wants(t, "HEAD", res, "", http.StatusSeeOther)
 	req, err := http.NewRequest(http.MethodGet, s.url+"/records/new", nil)
 	fatal(t, err)
@@ -31,7 +31,7 @@ func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
 	}
 }
 
-// TestNobodySignsOthersOut: one subject has as many sessions as there may be, and goes on.
+// TestNobodySignsOthersOut: one subject fills all sessions and continues to sign in.
 func TestNobodySignsOthersOut(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
@@ -163,7 +163,7 @@ func TestASessionEndsWithItsTimeAndItsToken(t *testing.T) {
 	ends(t, begin(func(c *console.Config) { c.Session = time.Second }), "after its time")
 
 	s := begin(func(c *console.Config) { c.Idle = 500 * time.Millisecond })
-	time.Sleep(600 * time.Millisecond) // longer than it may be idle
+	time.Sleep(600 * time.Millisecond) // longer than Config.Idle
 	res, _ := s.get("/")
 	wants(t, "after it was idle", res, "", http.StatusSeeOther)
 
@@ -174,7 +174,7 @@ func TestASessionEndsWithItsTimeAndItsToken(t *testing.T) {
 	ends(t, s, "after its token was revoked")
 }
 
-// ends waits until the site asks to sign in again.
+// ends waits until the site redirects to the sign-in page.
 func ends(t *testing.T, s *site, when string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -188,7 +188,7 @@ func ends(t *testing.T, s *site, when string) {
 	}
 }
 
-// TestATokenOfSomeTenantsSeesNoPageOfAll: what cannot be cut down is refused.
+// TestATokenOfSomeTenantsSeesNoPageOfAll: pages that cannot be filtered by tenant are denied.
 func TestATokenOfSomeTenantsSeesNoPageOfAll(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)

@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-// Token is an access token as people may see it: without the token.
+// Token describes an access token, without its secret.
 type Token struct {
 	Subject, Source string
 	Scopes          []flow.Scope
@@ -20,10 +20,10 @@ type Token struct {
 	Expires         time.Time
 }
 
-// partition is what one partition of an engine has sent.
+// partition summarizes the records of one partition of an engine.
 type partition struct {
 	Source   string
-	Number   int64 // 0: records that are not known by a position
+	Number   int64 // 0: records without a position
 	Records  uint64
 	Last     *int64
 	LastTS   *time.Time
@@ -31,11 +31,11 @@ type partition struct {
 	Lanes    []uint16
 }
 
-// Behind is how old the newest record is that has a time, by the engine's own clock.
+// Behind is the age of the newest record with a timestamp, by the engine's clock.
 func (p partition) Behind(now time.Time) time.Duration { return now.Sub(*p.LastTS) }
 
-// partitionsQuery reads the fold of sources alone: it has one row for each day
-// of a partition, however many records there are.
+// partitionsQuery reads the aggregate table of sources, which has one row per partition
+// and day.
 const partitionsQuery = `SELECT source, partition_id, sum(rows) AS records,
     max(last_position) AS last_position,
     max(last_ts) AS last_ts, max(received_at) AS received_at, arraySort(groupUniqArray(lane)) AS lanes
@@ -44,15 +44,15 @@ GROUP BY source, partition_id
 ORDER BY source, partition_id
 LIMIT 1000`
 
-// SourceTokens changes the tokens of engines, which takes effect within a second. What it
-// says has the secret of a new token and how the engine is told it: it is shown once.
+// SourceTokens changes the tokens of sources; changes apply within a second. said contains
+// the new secret and how to configure the engine with it. It is shown once.
 type SourceTokens interface {
 	Add(name string) (said string, err error)
-	Rotate(name string) (said string, err error) // the former ones are accepted for another hour
+	Rotate(name string) (said string, err error) // earlier tokens stay valid for an hour
 	Remove(name string) (said string, err error)
 }
 
-// engine is a source: where its records go, and what came of it.
+// engine is a source with its partitions.
 type engine struct {
 	Source
 	Partitions []partition
@@ -62,25 +62,25 @@ type sourcesPage struct {
 	Now     time.Time
 	Engines []engine
 	SQL     string
-	Unread  error // why the partitions are not known
-	Unseen  error // why the lanes are not known
+	Unread  error // why the partitions could not be read
+	Unseen  error // why the lanes could not be read
 	Tokens  []Token
 	Rejects []rejectedClient
 	Rules   []exclusion
-	Changes bool   // tokens can be changed here
-	Said    string // of the change that was made
-	Failed  error  // why it was not
+	Changes bool   // whether tokens can be changed here
+	Said    string // result of the change
+	Failed  error  // why the change failed
 }
 
-// exclusion is a rule by which records of a source are not kept.
+// exclusion is a rule that discards records of a source.
 type exclusion struct {
 	Source, Rule string
-	Active       bool // in the token file
+	Active       bool // in an active token
 	Records      uint64
 }
 
-// exclusions are the rules of tokens, and those by which apis have excluded records since
-// they started.
+// exclusions are the rules of tokens, and the rules that have excluded records since the
+// apis started.
 func (all reports) exclusions(tokens []Token) (rules []exclusion) {
 	of := func(source, rule string) *exclusion {
 		at := slices.IndexFunc(rules, func(e exclusion) bool { return e.Source == source && e.Rule == rule })
@@ -105,7 +105,7 @@ func (all reports) exclusions(tokens []Token) (rules []exclusion) {
 	return rules
 }
 
-// LastSeen is when a record of the source was received last; the zero time when none was.
+// LastSeen is the time of the last received record; zero if there is none.
 func (e engine) LastSeen() (last time.Time) {
 	for _, p := range e.Partitions {
 		if p.Received.After(last) {
@@ -115,7 +115,7 @@ func (e engine) LastSeen() (last time.Time) {
 	return last
 }
 
-// changeSource makes, renews or revokes the tokens of an engine.
+// changeSource adds, rotates or removes the tokens of a source.
 func (s *Server) changeSource(w http.ResponseWriter, r *http.Request, who *session) error {
 	if s.sourceTokens == nil {
 		return refuse(http.StatusNotFound, "The tokens are changed where the token file is: sluice source add NAME --tokens FILE.")
@@ -137,7 +137,6 @@ func (s *Server) changeSource(w http.ResponseWriter, r *http.Request, who *sessi
 	return s.show(w, r, who, "sources", "Sources", page)
 }
 
-// sources lists engines with their partitions, and the tokens there are.
 func (s *Server) sources(w http.ResponseWriter, r *http.Request, who *session) error {
 	if err := who.whole("Sources and tokens"); err != nil {
 		return err

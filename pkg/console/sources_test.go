@@ -10,7 +10,7 @@ import (
 	"sluice/pkg/console"
 )
 
-// tokenFile notes what the page changes; a source named twice cannot be added.
+// tokenFile records changes. Changes of the source "twice" fail.
 type tokenFile struct{ done []string }
 
 func (f *tokenFile) note(what, name string) (string, error) {
@@ -25,8 +25,8 @@ func (f *tokenFile) Add(name string) (string, error)    { return f.note("add", n
 func (f *tokenFile) Rotate(name string) (string, error) { return f.note("rotate", name) }
 func (f *tokenFile) Remove(name string) (string, error) { return f.note("remove", name) }
 
-// TestSourcesAreChangedByAdminsAlone: and by a form of their session, where the console may
-// at all; a token is shown by the answer and by nothing after it.
+// TestSourcesAreChangedByAdminsAlone: only an admin with the session's CSRF token can change
+// sources, if the console allows it. A new token is shown once.
 func TestSourcesAreChangedByAdminsAlone(t *testing.T) {
 	t.Parallel()
 	file := new(tokenFile)

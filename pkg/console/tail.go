@@ -9,17 +9,15 @@ import (
 	"time"
 )
 
-// recordsPage is what pages/records.html shows.
 type recordsPage struct {
 	Filters filters
-	New     string // where new records come from
-	Every   int64  // ms until the page asks again
+	New     string // path to poll for new records
+	Every   int64  // ms between polls
 }
 
-// maxTailed is how many records a browser gets at a time.
+// maxTailed is the maximum number of records in a response.
 const maxTailed = 50
 
-// tailFilters leave what the fields of the page name.
 func tailFilters(r *http.Request) filters {
 	return filtersOf(r,
 		filter{Name: "source", Label: "Source", column: "source"},
@@ -30,30 +28,30 @@ func tailFilters(r *http.Request) filters {
 	)
 }
 
-// tail is the page of the records that are stored now.
+// tail is the page of newly stored records.
 func (s *Server) tail(w http.ResponseWriter, r *http.Request, who *session) error {
 	f := tailFilters(r)
 	return s.show(w, r, who, "records", "Records", recordsPage{f, f.Link("/records/new"), s.cfg.Every.Milliseconds()})
 }
 
-// partDelay is how long ago a part may have been written, as ClickHouse says, whose
-// rows were not there at the look before.
+// partDelay bounds the time between a part's modification_time and the visibility of its
+// rows.
 const partDelay = 5 * time.Second
 
-// tailPlace is how far a browser has got. It keeps it, and hands it in again.
+// tailPlace is the progress of a browser, which sends it back with the next request.
 type tailPlace struct {
-	At    int64           `json:"at"` // Unix seconds of the last question
+	At    int64           `json:"at"` // Unix seconds of the last request
 	Lanes map[int]reached `json:"lanes"`
 }
 
-// reached is how far a tail has got on a lane.
+// reached is the progress on one lane.
 type reached struct {
 	Incarnation uint64 `json:"incarnation"`
 	Message     uint64 `json:"message"`
 }
 
-// tailSQL reads what was stored since: rows of a lane become visible in the order
-// of its messages. $recent leaves the parts in which they can be.
+// tailSQL reads records stored since the last request: rows of a lane become visible in
+// the order of its messages. $recent selects the parts that can contain them.
 const tailSQL = `
 SELECT ts, source, value_type, record_type, intent, bpmn_process_id, process_instance_key, element_id, key, id, lane, incarnation, stream_seq,
     substringUTF8(multiIf(error_message != '', error_message, rejection_reason != '', rejection_reason, job_type), 1, 300) AS note
@@ -62,7 +60,7 @@ WHERE $recent AND ($since) AND $condition AND $tenants
 ORDER BY stream_seq DESC, stream_idx DESC
 LIMIT $limit`
 
-// tailRow is a record that was stored just now, as the statement has it.
+// tailRow is a newly stored record, in the column order of tailSQL.
 type tailRow struct {
 	At          time.Time `json:"at"`
 	Source      string    `json:"source"`
@@ -79,12 +77,12 @@ type tailRow struct {
 	Message     uint64    `json:"-"`
 	Note        string    `json:"note"`
 
-	Path string `json:"path"` // of its page
+	Path string `json:"path"` // page of the record
 }
 
-// recentParts is a condition on the parts that may have new rows: those that were
-// written $seconds ago or later. Of a cluster the parts of other servers are not
-// known, so there it is the records of the last minutes.
+// recentParts is a condition on the parts that can have new rows: those written in the
+// last $seconds. In a cluster the parts of other servers are not visible, so there it
+// selects records of the last minutes.
 func (s *Server) recentParts(ctx context.Context) (string, error) {
 	if known := s.recent.Load(); known != nil {
 		return *known, nil
@@ -101,23 +99,23 @@ func (s *Server) recentParts(ctx context.Context) (string, error) {
 	return condition, nil
 }
 
-// newRecords is what a browser is told.
+// newRecords is the response to a poll.
 type newRecords struct {
 	Rows  []tailRow `json:"rows"`
-	More  bool      `json:"more"`            // more were stored than are told
-	Err   string    `json:"error,omitempty"` // why there are none
-	Place string    `json:"place"`           // to be handed in with the next question
+	More  bool      `json:"more"`            // more were stored than Rows has
+	Err   string    `json:"error,omitempty"` // why Rows is empty
+	Place string    `json:"place"`           // to send with the next request
 }
 
-// tailed tells a browser which records were stored since it asked last. All browsers
-// together ask ClickHouse once per Config.Every, in turn.
+// tailed returns the records stored since the browser's last request. All browsers share
+// one query per Config.Every, in turn.
 func (s *Server) tailed(w http.ResponseWriter, r *http.Request, who *session) error {
 	place, told := r.FormValue("place"), newRecords{}
 	var at tailPlace
 	if place != "" && json.Unmarshal([]byte(place), &at) != nil {
 		return refuse(http.StatusBadRequest, "The place %q is none that this page has given.", place)
 	}
-	if s.turns.Wait(r.Context()) == nil { // else there are too many: this one asks again
+	if s.turns.Wait(r.Context()) == nil { // else too many browsers wait: this one retries
 		if err := s.stored(r.Context(), who, tailFilters(r), &at, &told); err != nil {
 			told.Err = err.Error()
 		} else if text, err := json.Marshal(at); err == nil {
@@ -134,11 +132,11 @@ func (s *Server) tailed(w http.ResponseWriter, r *http.Request, who *session) er
 	return nil
 }
 
-// maxTail bounds how long ago a browser may have asked: one that comes later begins anew.
+// maxTail is the maximum time between requests; after a longer pause the tail restarts.
 const maxTail = 10 * time.Minute
 
-// stored tells what was stored since a place, and moves it on. A lane that was not seen
-// before is followed from what is stored of it on.
+// stored reads the records stored since at, and advances at. It follows a new lane from
+// its last stored message.
 func (s *Server) stored(ctx context.Context, who *session, f filters, at *tailPlace, told *newRecords) error {
 	recent, err := s.recentParts(ctx)
 	if err != nil {

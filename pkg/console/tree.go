@@ -6,21 +6,20 @@ import (
 	"strings"
 )
 
-// treeRow is an instance of the tree, Depth steps below the one at its top.
+// treeRow is an instance of the call tree, Depth levels below the root.
 type treeRow struct {
 	instanceRow
 	Depth int
-	Here  bool // it is the one that the page is about
+	Here  bool // the instance of the page
 }
 
-// How far a tree goes up and down, and how many it shows.
+// Maximum levels up and down, and maximum instances.
 const (
 	deepest = 8
 	maxTree = 200
 )
 
-// tree is the instance with those that called it, up to the top, and all that it
-// has called.
+// tree reads the instance, its callers up to the root, and all instances called from it.
 func (s *Server) tree(ctx context.Context, who *session, row instanceRow) (p section[treeRow]) {
 	statement := func(seed string) string {
 		return "SELECT " + instanceColumns + "\nFROM\n(\n    " + fill(instancesOf, "rows", found("source = "+quote(row.Source)+" AND "+seed), "tenants", who.only("tenant")) +
@@ -83,6 +82,6 @@ func (s *Server) tree(ctx context.Context, who *session, row instanceRow) (p sec
 	for i, r := range p.Rows {
 		keys[i] = quote(r.Key)
 	}
-	p.SQL = statement("process_instance_key IN (" + strings.Join(keys, ", ") + ")") // all of it, which was found level by level
+	p.SQL = statement("process_instance_key IN (" + strings.Join(keys, ", ") + ")") // one statement for the whole tree
 	return p
 }

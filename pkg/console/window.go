@@ -10,33 +10,33 @@ import (
 	"time"
 )
 
-// window is the time that a page is about: what began in it.
+// window is the time range of a page: it shows items that began in it.
 type window struct {
-	Name string // such as 24h, as it stands in the address
+	Name string // such as 24h, as in the URL
 	From time.Time
 	To   time.Time
 
-	Compare bool // with the period before
-	Refresh bool // the page is asked for again every refreshEvery
+	Compare bool // compare with the period before
+	Refresh bool // reload every refreshEvery
 
-	Asked time.Time // when the page was asked for
+	Asked time.Time // time of the request
 
-	Err  error    // what it was read from is no time
-	page *url.URL // that it was read from
+	Err  error    // the URL has an invalid time
+	page *url.URL // URL it was read from
 }
 
-// refreshEvery is how often a list is read again on request: ten browsers take at most one
-// statement a second.
+// refreshEvery is the interval of automatic refresh: ten browsers cause at most one reload
+// a second.
 const refreshEvery = 15 * time.Second
 
-// windowNames are the windows that can be chosen, and windowSpans how long they are.
+// windowNames are the windows to choose from, windowSpans their lengths.
 var (
 	windowNames = []choice{{"1h", "last hour"}, {"24h", "last 24 hours"}, {"7d", "last 7 days"}, {"30d", "last 30 days"}, {"all", "all the time"}}
 	windowSpans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "30d": 30 * 24 * time.Hour}
 )
 
-// windowOf reads the time of an address: from and to, or a name; the last 24 hours when it
-// has none. Clocks of engines may be a little ahead, so a named one ends an hour from now.
+// windowOf reads the window from the URL: from and to, or a name; default: the last 24
+// hours. Engine clocks may be ahead, so a named window ends an hour from now.
 func windowOf(r *http.Request, now time.Time) window {
 	w := window{page: r.URL, Name: r.FormValue("window"), Compare: r.FormValue("compare") != "", Refresh: r.FormValue("refresh") != "", Asked: now, To: now.Add(time.Hour).Truncate(time.Second)}
 	if from, to := r.FormValue("from"), r.FormValue("to"); from != "" || to != "" {
@@ -48,7 +48,7 @@ func windowOf(r *http.Request, now time.Time) window {
 			}
 			parsed, err := time.Parse(time.RFC3339, text)
 			if err != nil {
-				parsed, err = time.Parse("2006-01-02T15:04", text) // as a browser without script sends it
+				parsed, err = time.Parse("2006-01-02T15:04", text) // a browser without JavaScript sends it
 			}
 			if err != nil || parsed.Year() < 1970 || parsed.Year() > 2299 {
 				w.Err = refuse(http.StatusBadRequest, "%q is not a time such as 2026-01-31T12:00:00Z.", text)
@@ -68,12 +68,12 @@ func windowOf(r *http.Request, now time.Time) window {
 	return w
 }
 
-// pairs name the window in an address.
+// pairs are the URL parameters of the window.
 func (w window) pairs() []string {
 	return []string{"window", w.Name, "from", w.FromText(), "to", w.ToText(), "compare", map[bool]string{true: "1"}[w.Compare]}
 }
 
-// Before is the period before, as long as the window is; of a named one its name says that.
+// Before is the period before, of the same length; the name determines a named window's length.
 func (w window) Before() window {
 	length := w.To.Sub(w.From)
 	if w.Name != "" {
@@ -82,7 +82,7 @@ func (w window) Before() window {
 	return window{From: w.From.Add(-length), To: w.From, page: w.page}
 }
 
-// CompareHref is the same page with the period before, or without it; empty where there is none.
+// CompareHref toggles the comparison with the period before; empty if there is none.
 func (w window) CompareHref() string {
 	if w.From.Unix() == 0 {
 		return ""
@@ -90,18 +90,18 @@ func (w window) CompareHref() string {
 	return with(w.page, w.page.Path, "compare", map[bool]string{false: "1"}[w.Compare])
 }
 
-// Every is how often the page is asked for again, in milliseconds.
+// Every is refreshEvery in milliseconds.
 func (window) Every() int64 { return refreshEvery.Milliseconds() }
 
-// RefreshHref is the same page that refreshes, or does not.
+// RefreshHref toggles the automatic refresh.
 func (w window) RefreshHref() string {
 	return with(w.page, w.page.Path, "refresh", map[bool]string{false: "1"}[w.Refresh])
 }
 
-// FromText is the beginning of a range, as an address has it; empty of a named window.
+// FromText is the start of the range as in the URL; empty for a named window.
 func (w window) FromText() string { return w.text(w.From) }
 
-// ToText is its end.
+// ToText is the end of the range.
 func (w window) ToText() string { return w.text(w.To) }
 
 func (w window) text(at time.Time) string {
@@ -111,7 +111,7 @@ func (w window) text(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// Others are the other parameters of the page, for a form that chooses the time.
+// Others are the other URL parameters, for the form that chooses the window.
 func (w window) Others() (all []choice) {
 	values := w.page.Query()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -122,34 +122,31 @@ func (w window) Others() (all []choice) {
 	return all
 }
 
-// Choices are all windows there are.
 func (window) Choices() []choice { return windowNames }
 
-// Href is the same page with another window.
 func (w window) Href(name string) string {
 	return with(w.page, w.page.Path, "window", name, "from", "", "to", "")
 }
 
-// within is a condition on a column with a time.
+// within is the condition that a time column is in the window.
 func (w window) within(column string) string {
 	return fmt.Sprintf("%s >= %s AND %s < %s", column, moment(w.From), column, moment(w.To))
 }
 
-// moment is a time as ClickHouse reads it.
+// moment is a time as a ClickHouse literal.
 func moment(t time.Time) string {
 	return fmt.Sprintf("toDateTime64('%s', 3, 'UTC')", t.UTC().Format("2006-01-02 15:04:05.000"))
 }
 
 var escapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`, "$", `\x24`, "{", `\x7b`, "\x00", `\0`)
 
-// quote is a text as a literal of SQL. What people type comes into a statement by it
-// alone; the statement runs as the user analyst, which can only read. There is
-// neither $ nor { in it, so that no name or parameter is found in what was
-// typed.
+// quote is a text as an SQL literal. User input enters statements only through quote;
+// they run as the user analyst, which is read-only. quote escapes $ and {, so that fill
+// and query parameters do not match in user input.
 func quote(text string) string { return "'" + escapes.Replace(text) + "'" }
 
-// fill puts values in the place of $names: pairs of a name and SQL. The
-// statement is then a text that people can run too.
+// fill replaces $names by SQL, given as pairs of name and SQL. The result is a plain
+// statement that users can run.
 func fill(sql string, pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		pairs[i] = "$" + pairs[i]
@@ -157,7 +154,7 @@ func fill(sql string, pairs ...string) string {
 	return strings.TrimSpace(strings.NewReplacer(pairs...).Replace(sql))
 }
 
-// only is a condition that leaves the tenants that a session may see.
+// only is a condition on the tenants visible to the session.
 func (s *session) only(column string) string {
 	if !s.Limited() {
 		return "1"
@@ -172,10 +169,10 @@ func (s *session) only(column string) string {
 	return column + " IN (" + strings.Join(tenants, ", ") + ")"
 }
 
-// asOf is the moment of the page as an address has it.
+// asOf is the time of the page, with the precision of URLs.
 func (s *session) asOf() time.Time { return s.at.Truncate(time.Second) }
 
-// link is a path with a query of pairs; empty values are left out.
+// link is a path with a query string of pairs; empty values are left out.
 func link(path string, pairs ...string) string {
 	values := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {

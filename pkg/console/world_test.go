@@ -19,19 +19,19 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// world is a database with the records of a simulated engine, cluster-a, and
-// what really happened in it.
+// world is a database with the records of a simulated engine, cluster-a, and the truth
+// about it.
 type world struct {
 	db    *console.Reader
 	truth *simulator.Truth
 	start time.Time
-	end   time.Time // until then the engine was looked at
+	end   time.Time // end of the simulation
 
 	inserter *warehouse.DB
-	messages uint64 // of lane 0 that are stored
+	messages uint64 // stored messages of lane 0
 }
 
-// newWorld loads a world: shuffled, so that no block holds what belongs together.
+// newWorld loads a world in shuffled order, so that related records are in different blocks.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	server := clickhousetest.Start(t)
@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// store inserts records as one block, the next message of lane 0.
+// store inserts records as one block, with the next sequence of lane 0.
 func (w *world) store(t *testing.T, records ...string) {
 	t.Helper()
 	w.messages++
@@ -68,8 +68,7 @@ func (w *world) store(t *testing.T, records ...string) {
 	fatal(t, w.inserter.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d:0", w.messages), StoredAt: time.Now().UnixMilli()}))
 }
 
-// TestPagesTellWhatHappened compares what pages say of a simulated engine with
-// what really happened in it.
+// TestPagesTellWhatHappened compares pages with the truth of a simulated engine.
 func TestPagesTellWhatHappened(t *testing.T) {
 	w := newWorld(t)
 	for name, test := range map[string]func(*testing.T, *world){
