@@ -40,7 +40,6 @@ func (c *askCmd) Run(ctx context.Context, _ *slog.Logger) error {
 	})
 }
 
-// values are the parameters given on the command line.
 func (c *askCmd) values(ctx context.Context) (map[string]string, error) {
 	values := map[string]string{}
 	for name, value := range map[string]*string{"process": c.Process, "tenant": c.Tenant, "source": c.Source} {

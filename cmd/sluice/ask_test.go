@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestWhatAskIsGiven reads command lines as parameters of a question. A text may have commas.
+// TestWhatAskIsGiven parses command lines into parameters of a question. Texts may contain commas.
 func TestWhatAskIsGiven(t *testing.T) {
 	at := func(m time.Time) string { return m.UTC().Format("2006-01-02T15:04") }
 	for args, want := range map[string]map[string]string{

@@ -45,8 +45,8 @@ type backupCmd struct {
 	run.ClickHouse
 }
 
-// secretFiles are the secrets of a data folder. Of these a new folder cannot replace the
-// fingerprint key: the stored secret keys of users are compared by it.
+// secretFiles are the secrets of a data folder. Only the fingerprint key cannot be
+// recreated: stored fingerprints of users' secret keys depend on it.
 func secretFiles(data string) ([]string, error) {
 	names := []string{"token", tokensName, "fingerprint.key"}
 	folder, err := os.ReadDir(filepath.Join(data, "secrets"))
@@ -177,7 +177,7 @@ func (c *restoreCmd) intoServers(ctx context.Context, m *backup.Manifest, cfg ba
 // restoringName is the file that marks a data folder as incompletely restored.
 const restoringName = "restoring"
 
-// intoFolder restores into a data folder, through servers of its own.
+// intoFolder restores into a data folder, through temporary servers.
 func (c *restoreCmd) intoFolder(ctx context.Context, m *backup.Manifest, cfg backup.RestoreConfig, log *slog.Logger) error {
 	file, err := library.Locate(c.Library)
 	if err != nil {

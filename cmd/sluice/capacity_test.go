@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestWhatCapacityAsksByDefault: docs/scaling.md is made with these.
+// TestWhatCapacityAsksByDefault: docs/scaling.md is generated with these defaults.
 func TestWhatCapacityAsksByDefault(t *testing.T) {
 	var c capacityCmd
 	parser, err := kong.New(&c)

@@ -43,8 +43,8 @@ type letterFilter struct {
 
 func (f letterFilter) empty() bool { return f == letterFilter{} }
 
-// letters are those that exist now. Later ones wait for the next run: replaying an
-// invalid record appends a new letter.
+// letters excludes letters added after it starts: replaying an invalid record appends a
+// new letter.
 func (f letterFilter) letters(ctx context.Context, l *stream.DeadLetters, limit int) iter.Seq2[stream.DeadLetter, error] {
 	return func(yield func(stream.DeadLetter, error) bool) {
 		room, err := l.Room(ctx)
@@ -118,7 +118,7 @@ func lineOf(d stream.DeadLetter) letterLine {
 	}
 }
 
-// idIn is the id of the record, if it has one that can be read.
+// idIn is the id of the record; empty if it cannot be read.
 func idIn(d stream.DeadLetter) string {
 	var record struct {
 		ID json.RawMessage `json:"id"`
@@ -386,7 +386,7 @@ func (c *letterChoice) dryRun(ctx context.Context, letters *stream.DeadLetters, 
 	return err
 }
 
-// operatorName is the user of this command, for the notes about dead letters.
+// operatorName is recorded with replayed and dropped letters.
 func operatorName() string {
 	if u, err := user.Current(); err == nil {
 		return "sluice dead, as " + u.Username

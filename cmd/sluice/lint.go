@@ -23,7 +23,7 @@ type lintCmd struct {
 	run.ClickHouse
 }
 
-// Run succeeds with findings too: many are of history that cannot be changed.
+// Run also succeeds with findings: many are about past records, which cannot change.
 func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
 	db, err := openTables(ctx, c.Operator, c.ClickHouse, log)
 	if err != nil {
@@ -54,8 +54,8 @@ func (c *lintCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// excluding are the sources with a token that excludes records; none without a token
-// file.
+// excluding are the sources with a token that excludes records; none if the default token
+// file is missing.
 func excluding(file tokenFile) (map[string]bool, error) {
 	tokens, err := auth.Read(file.path())
 	if err != nil && !(file.Tokens == "" && errors.Is(err, fs.ErrNotExist)) {

@@ -107,7 +107,7 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 // maxDay exceeds the records of load.Day.
 const maxDay = 1_000_000
 
-// answers fails at once without a server; requests would be retried for long.
+// answers fails at once without a server; load.Run would retry for long.
 func answers(ctx context.Context, api string) error {
 	at, err := url.Parse(api)
 	if err != nil || at.Host == "" {

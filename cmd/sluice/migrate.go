@@ -93,7 +93,7 @@ func (c *migrateTTL) retain(ctx context.Context, db *warehouse.DB, set func(ware
 	return nil
 }
 
-// days is a retention: 30d, or forever. The zero value is none given.
+// days is a retention: 30d, or forever. The zero value means not given.
 type days struct {
 	n     int // 0 for ever
 	given bool

@@ -91,7 +91,7 @@ func (i installation) with(ctx context.Context, window time.Duration, log *slog.
 }
 
 // moment is a time on the command line: 2026-01-31T12:00:00Z, a day in UTC, or an age such
-// as 90m or 7d. The zero value is none.
+// as 90m or 7d. The zero value means not given.
 type moment struct {
 	at  time.Time
 	ago time.Duration // instead of at

@@ -77,8 +77,7 @@ func (c *clickhouse) Run(ctx context.Context, log *slog.Logger) error {
 	}))
 }
 
-// natsUsers are the users of the embedded NATS server, with passwords from a secrets
-// folder.
+// natsUsers are the users of the embedded NATS server, with passwords from the folder.
 func natsUsers(folder string) ([]embedded.User, error) {
 	var all []embedded.User
 	for _, u := range []struct {
@@ -112,7 +111,7 @@ func as(users []embedded.User, name string) dial.Config {
 // openAsOperator creates the streams before api and ingester open them: only the
 // operator has the permission.
 func openAsOperator(ctx context.Context, server *embedded.Server, users []embedded.User, s stream.Config, log *slog.Logger) error {
-	reg := prometheus.NewRegistry() // nobody scrapes it
+	reg := prometheus.NewRegistry() // not scraped
 	nc, err := server.Connect(as(users, "operator").Options(log, dial.NewMetrics(reg))...)
 	if err != nil {
 		return err

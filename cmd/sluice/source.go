@@ -45,7 +45,7 @@ func (t tokenFile) edit(change func([]auth.Entry) ([]auth.Entry, error)) error {
 	return auth.Edit(t.path(), change)
 }
 
-// addresses are those in the printed configuration of an engine.
+// addresses go into the printed configuration of an engine.
 type addresses struct {
 	URL       string `default:"http://127.0.0.1:8080" help:"Address of the api, for the printed configuration."`
 	Exporters string `default:"http://127.0.0.1:9200" help:"Address of the api for exporters (--elasticsearch), for the printed configuration."`
@@ -227,7 +227,7 @@ func sourceOf(e auth.Entry) string {
 	return e.Subject
 }
 
-// isOf matches the tokens of an engine.
+// isOf matches the tokens of a source.
 func isOf(name string) func(auth.Entry) bool {
 	return func(e auth.Entry) bool { return sourceOf(e) == name && e.Subject != localSubject }
 }

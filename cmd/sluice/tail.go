@@ -73,7 +73,7 @@ func next(s *stream.Stream, lane int) (uint64, error) {
 	return 0, fmt.Errorf("no lane %d: sluice lanes lists those that exist", lane)
 }
 
-// printRecords prints the records of an entry, repeated ones too, without forgotten ones.
+// printRecords prints the records of an entry, with those to be deduplicated, without forgotten ones.
 func printRecords(out *bufio.Writer, e *flow.Entry, forget record.Forgets) error {
 	if e.Topic == stream.TickTopic(e.Lane) {
 		return nil

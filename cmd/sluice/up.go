@@ -63,8 +63,8 @@ type up struct {
 	Streams stream.Config `embed:""`
 }
 
-// Run starts the services in the order of the picture from right to left, and
-// stops them in reverse order.
+// Run starts the services of the diagram from right to left, and stops them in
+// reverse order.
 func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = run.UntilStopped(ctx, err) }()
 	if err := run.BoundMemory(u.Memory + run.Bulks(u.API)); err != nil {
@@ -163,7 +163,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	engineAnswers := func(ctx context.Context) error {
 		if err := supervisor.Ready(ctx); err != nil {
-			<-ctx.Done() // stopped, or the supervisor returns the error itself
+			<-ctx.Done() // stopped, or the supervisor returns its error
 			return ctx.Err()
 		}
 		u.greet(os.Stdout, link)
@@ -182,9 +182,8 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	)
 }
 
-// greet prints the addresses and the first commands. Its output may end up in a log,
-// so it names the token's file and not the token; the link to the console signs in
-// once, within the hour.
+// greet prints the addresses and the first commands. Its output may be logged, so it
+// names the token file, not the token. The console link signs in once, within an hour.
 func (u *up) greet(w io.Writer, link string) {
 	fmt.Fprintf(w, `
 %[1]s  api         http://%[2]s
@@ -374,7 +373,7 @@ func (u *up) engineArgs(file string) []string {
 }
 
 // withoutOurs is the environment without this program's settings: the child process
-// gets its own as flags.
+// gets flags instead.
 func withoutOurs(environ []string) []string {
 	var kept []string
 	for _, entry := range environ {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// surroundings determine the addresses at which a browser reaches this machine.
+// surroundings determine the URLs at which browsers reach the console.
 type surroundings struct {
 	addresses []string // of this machine, without loopback
 	user      string   // of the SSH session; empty without one
@@ -17,7 +17,7 @@ type surroundings struct {
 }
 
 func aroundHere() (s surroundings) {
-	all, _ := net.InterfaceAddrs() // without them no address is printed
+	all, _ := net.InterfaceAddrs() // on error no address is printed
 	for _, a := range all {
 		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() {
 			s.addresses = append(s.addresses, ip.IP.String())

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTheLinkWorksFromWhereThePersonIs: on all addresses, by SSH, and in a container.
+// TestTheLinkWorksFromWhereThePersonIs: on all interfaces, by SSH, and in a container.
 func TestTheLinkWorksFromWhereThePersonIs(t *testing.T) {
 	const code = "/sign-in#once=abc"
 	for _, c := range []struct {
