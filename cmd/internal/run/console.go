@@ -190,7 +190,7 @@ func (l letters) Get(ctx context.Context, number uint64) (console.Letter, bool, 
 func (l letters) Replay(ctx context.Context, by string, shown console.Letter) (before bool, err error) {
 	d, ok, err := l.dead.Get(ctx, shown.Number)
 	if err != nil || !ok {
-		return !ok, err // another user replayed it meanwhile
+		return !ok, err // replayed meanwhile by another user
 	}
 	receipt, err := l.dead.As(by).Replay(ctx, l.publisher, d)
 	if errors.Is(err, stream.ErrHistoryGone) {

@@ -28,8 +28,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// consoleOnNATS is a console on a real NATS, whose ClickHouse is away, and two
-// browsers: one of an admin, one of a user with the scope read alone.
+// consoleOnNATS is a console on a real NATS without ClickHouse, and two browsers: one
+// with the scope admin, one with only read.
 type consoleOnNATS struct {
 	t            *testing.T
 	lanes        *stream.Stream
@@ -85,8 +85,7 @@ func (c *consoleOnNATS) browser(token string) *http.Client {
 	return b
 }
 
-// send posts a form, or gets a page where there is none, and follows where that
-// leads.
+// send posts a form, or gets a page without one, and follows redirects.
 func (c *consoleOnNATS) send(b *http.Client, path string, form url.Values) (status int, page string) {
 	c.t.Helper()
 	method := http.MethodGet
@@ -108,10 +107,10 @@ func (c *consoleOnNATS) send(b *http.Client, path string, form url.Values) (stat
 	return res.StatusCode, string(body)
 }
 
-// figure is a number, which is a link to what makes it.
+// figure is a number that links to a list.
 var figure = regexp.MustCompile(`<a class="fig"[^>]*>([^<]*)</a>`)
 
-// shows fails unless a page has the status and every part, links of numbers apart.
+// shows fails unless a page has the status and every part, ignoring links of numbers.
 func (c *consoleOnNATS) shows(b *http.Client, path string, form url.Values, status int, parts ...string) string {
 	c.t.Helper()
 	got, page := c.send(b, path, form)
@@ -123,7 +122,7 @@ func (c *consoleOnNATS) shows(b *http.Client, path string, form url.Values, stat
 	return page
 }
 
-// setAside sets records aside, as ClickHouse may refuse them.
+// setAside dead-letters records, as if ClickHouse had rejected them.
 func (c *consoleOnNATS) setAside(n uint64) {
 	c.t.Helper()
 	for seq := range n {
@@ -150,8 +149,8 @@ func (c *consoleOnNATS) messages() uint64 {
 	return c.lanes.Lanes()[0].Messages
 }
 
-// TestDeadLettersAreReplayedAndDroppedByAnAdmin goes the way of a person: list,
-// look, what would be done, do it, and who it was.
+// TestDeadLettersAreReplayedAndDroppedByAnAdmin follows an admin: list, view, dry run,
+// execute, and the recorded user.
 func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
@@ -166,7 +165,7 @@ func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
 	}
 	c.shows(c.looks, "/dead/99", nil, http.StatusNotFound, "There is no dead letter 99")
 
-	// The scope read alone may not even ask what would be done.
+	// The scope read cannot even run a dry run.
 	if page := c.shows(c.looks, "/dead", nil, http.StatusOK); strings.Contains(page, "/dead/plan\" class") || strings.Contains(page, "Replay") && strings.Contains(page, "<button name=\"do\"") {
 		t.Error("a user with the scope read alone is offered to replay")
 	}
@@ -174,7 +173,7 @@ func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
 		c.shows(c.looks, path, url.Values{"number": {"1"}, "do": {"drop"}, "forever": {"1"}}, http.StatusForbidden, "the scope admin")
 	}
 
-	// The dry run of either changes nothing.
+	// Dry runs change nothing.
 	c.shows(c.admin, "/dead/plan", url.Values{"do": {"replay"}, "number": {"1", "2"}}, http.StatusOK, "2 letters would be replayed", "Nothing has been done yet")
 	c.shows(c.admin, "/dead/plan", url.Values{"do": {"drop"}, "all": {"1"}, "code": {"refused"}, "upto": {"3"}}, http.StatusOK, "3 letters would be dropped", `value="1 2 3 "`)
 	c.shows(c.admin, "/dead/plan", url.Values{"do": {"drop"}}, http.StatusBadRequest, "Which ones?")

@@ -12,8 +12,8 @@ import (
 
 func TestDataFoldersOfAnotherFormatAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
-		files []string // with what is in them behind a colon
-		want  string   // of the error, empty when the folder is taken
+		files []string // name:content
+		want  string   // part of the error; empty: accepted
 	}{
 		"none":                      {nil, ""},
 		"of this format":            {[]string{"format:1", "nats/jetstream:x"}, ""},

@@ -80,12 +80,12 @@ func (c ClickHouse) Config() (warehouse.Config, error) {
 	return cfg, nil
 }
 
-// Business has the option of what names instances in the words of the business.
+// Business has the option of the variable with the business key.
 type Business struct {
 	BusinessKey string `help:"Name of the variable of instances whose value is their business key, where they have no businessId. Empty: as named before. sluice rebuild applies it to earlier records."`
 }
 
-// Retention has the options of how long processed data is kept.
+// Retention has the options of the retention of processed data.
 type Retention struct {
 	state.SweepConfig
 	stream.PurgeConfig

@@ -25,7 +25,7 @@ var (
 	fenced  = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 )
 
-// TestPagesLeadSomewhere follows every link between pages, and from pages to code.
+// TestPagesLeadSomewhere checks every link between pages, and from pages to code.
 func TestPagesLeadSomewhere(t *testing.T) {
 	root := "../../.."
 	links := 0
@@ -42,7 +42,7 @@ func TestPagesLeadSomewhere(t *testing.T) {
 		for _, found := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, path), ""), -1) {
 			target, place, _ := strings.Cut(found[1], "#")
 			if strings.Contains(target, ":") {
-				continue // elsewhere in the world
+				continue // an external link
 			}
 			links++
 			file := path
@@ -68,8 +68,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// places are the anchors of a page: its headings as GitHub names them, and those
-// that it names itself.
+// places are the anchors of a page: GitHub's anchors of its headings, and explicit
+// ones.
 func places(page string) map[string]bool {
 	page = fenced.ReplaceAllString(page, "")
 	all := map[string]bool{}
@@ -92,8 +92,8 @@ func places(page string) map[string]bool {
 	return all
 }
 
-// TestEveryDecisionIsInTheIndex, under the number of its file and its heading, which no
-// other has. A number whose page was deleted is not used again.
+// TestEveryDecisionIsInTheIndex, with the unique number of its file and heading. Numbers of
+// deleted decisions are not reused.
 func TestEveryDecisionIsInTheIndex(t *testing.T) {
 	folder := filepath.Join("../../..", "docs", "decisions")
 	index := read(t, filepath.Join(folder, "README.md"))
@@ -112,8 +112,8 @@ func TestEveryDecisionIsInTheIndex(t *testing.T) {
 	}
 }
 
-// TestEveryPageIsInTheIndex: docs/README.md leads to every page of docs; runbooks and
-// decisions have indexes of their own.
+// TestEveryPageIsInTheIndex: docs/README.md links to every page of docs; runbooks and
+// decisions have their own indexes.
 func TestEveryPageIsInTheIndex(t *testing.T) {
 	docs := filepath.Join("../../..", "docs")
 	index := read(t, filepath.Join(docs, "README.md"))
@@ -129,8 +129,8 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 
 var named = regexp.MustCompile(`\bdocs/[A-Za-z0-9_/-]+\.md\b`)
 
-// TestCodeNamesPagesThatAreThere follows what code, scripts and configuration say
-// where to read on.
+// TestCodeNamesPagesThatAreThere checks references from code, scripts and configuration
+// to pages.
 func TestCodeNamesPagesThatAreThere(t *testing.T) {
 	root := "../../.."
 	found := 0
@@ -161,9 +161,8 @@ func TestCodeNamesPagesThatAreThere(t *testing.T) {
 var step = regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(\\.\\./([a-z_/]+\\.go)\\)")
 
 // TestTheWalkNamesWhatIsThere: each function, method and type that docs/contributing.md
-// names is declared in the file that it leads to; at most twelve files lie between a
-// request and its answer, and eight between a message and its INSERT, on the rows of
-// numbered returns.
+// names is declared in the linked file. At most twelve files are between a request and its
+// answer, and eight between a message and its INSERT, in the rows of numbered returns.
 func TestTheWalkNamesWhatIsThere(t *testing.T) {
 	root := "../../.."
 	page := read(t, filepath.Join(root, "docs", "contributing.md"))

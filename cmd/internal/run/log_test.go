@@ -27,14 +27,14 @@ func TestDurationsOfTheLogAreReadable(t *testing.T) {
 	}
 }
 
-// TestTheLogCannotBeFlooded by what says the same, and what was left out is counted.
+// TestTheLogCannotBeFlooded: repeated lines are dropped and counted.
 func TestTheLogCannotBeFlooded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		log := run.NewLogger(&out, true)
 		for i := range 10_000 {
 			log.With("component", "nats").Warn(fmt.Sprintf("127.0.0.1:%d - authentication error", i))
-			log.Info("request") // what was asked for is not sampled
+			log.Info("request") // Info is not sampled
 		}
 		expect.Equal(t, "lines of 10000 that say the same", 20, strings.Count(out.String(), "authentication"))
 		expect.Equal(t, "lines that are no warnings", 10_000, strings.Count(out.String(), "msg=request"))

@@ -9,8 +9,8 @@ import (
 	"sluice/pkg/ingest"
 )
 
-// outsideHeap: one in so many parts of a process's memory is outside the Go heap, mostly
-// its own code.
+// outsideHeap: 1/outsideHeap of a process's memory is outside the Go heap, mostly its own
+// code.
 const outsideHeap = 8
 
 // CollectOften sets GOGC to 50 unless the environment sets it
@@ -22,8 +22,8 @@ func CollectOften() {
 }
 
 // BoundMemory sets GOMEMLIMIT unless the environment sets it. The limit only makes the
-// collector work harder; the bound holds because the budgets of all parts are shares of
-// the same number.
+// garbage collector run more often; the bound holds because the budgets of all parts are
+// shares of the same number.
 func BoundMemory(memory int64) error {
 	const minMemory = 64 << 20
 	if memory < minMemory {
@@ -54,7 +54,7 @@ func (a *API) inFlight() (int64, error) {
 }
 
 // Bulks is the additional budget for bulk bodies of exporters, unless --max-in-flight
-// sets the whole.
+// sets the total.
 func Bulks(c api.Config) int64 {
 	if c.Elastic == "" || c.InFlightBytes > 0 {
 		return 0
@@ -75,8 +75,8 @@ func (i *Ingester) identities() int {
 	return int(i.Memory / 16)
 }
 
-// requests is the byte budget of requests whose records have no identity of their own:
-// four million requests by default.
+// requests is the byte budget for deduplicating requests whose records have no
+// deduplication key: four million requests by default.
 func (i *Ingester) requests() int { return int(i.Memory / 8) }
 
 // readAhead is the byte budget per lane of messages not yet decoded.

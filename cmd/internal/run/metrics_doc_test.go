@@ -35,8 +35,8 @@ var update = flag.Bool("update", false, "write docs/metrics.md instead of compar
 
 const metricsPage = "../../../docs/metrics.md"
 
-// TestMetricsPageIsComplete holds docs/metrics.md against what the programs
-// register; `go test ./cmd/internal/run -run MetricsPage -update` writes it.
+// TestMetricsPageIsComplete compares docs/metrics.md with the registered metrics;
+// `go test ./cmd/internal/run -run MetricsPage -update` writes it.
 func TestMetricsPageIsComplete(t *testing.T) {
 	want := page(describe(t), alertsByMetric(t))
 	if *update {
@@ -48,11 +48,10 @@ func TestMetricsPageIsComplete(t *testing.T) {
 	expect.Equal(t, "docs/metrics.md is not fresh, run go test ./cmd/internal/run -run MetricsPage -update", want, string(got))
 }
 
-// metric is one metric as its package describes it.
 type metric struct{ name, help, labels string }
 
-// describe builds every part of the programs that has metrics, and asks the
-// registry what they are.
+// describe builds every part with metrics and reads their descriptions from the
+// registry.
 func describe(t *testing.T) []metric {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -100,7 +99,7 @@ func describe(t *testing.T) []metric {
 	return all
 }
 
-// alertsByMetric tells which alerts look at a metric.
+// alertsByMetric returns the names of the alerts that use a metric.
 func alertsByMetric(t *testing.T) func(name string) []string {
 	t.Helper()
 	content, err := os.ReadFile("../../../deploy/prometheus/alerts.yml")

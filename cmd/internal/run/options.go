@@ -19,7 +19,7 @@ import (
 // NATS has the options of the connection to NATS.
 type NATS struct{ dial.Config }
 
-// Connection is the configuration of the connection of the program name.
+// Connection is the configuration for the connection of the named program.
 func (n NATS) Connection(name string) (dial.Config, error) {
 	c := n.Config
 	c.Name = name
@@ -54,8 +54,8 @@ func askReady(ctx context.Context, ops string) error {
 	return nil
 }
 
-// WithNATS connects as the operator while do runs. reg has the metrics of the connection,
-// which nobody scrapes.
+// WithNATS connects as the operator while do runs. reg has the metrics of the connection;
+// it is not scraped.
 func WithNATS(ctx context.Context, o Operator, n NATS, log *slog.Logger, do func(*nats.Conn, prometheus.Registerer) error) error {
 	n, err := o.LogIn(n)
 	if err != nil {

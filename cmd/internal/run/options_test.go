@@ -17,8 +17,8 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// TestAnOptionThatIsNotGivenChangesNoStream: an operator's command must not set
-// back what the services use.
+// TestAnOptionThatIsNotGivenChangesNoStream: an operator's command must not reset the
+// stream settings of the services.
 func TestAnOptionThatIsNotGivenChangesNoStream(t *testing.T) {
 	var cli struct{ stream.Config }
 	parser, err := kong.New(&cli)
@@ -26,11 +26,11 @@ func TestAnOptionThatIsNotGivenChangesNoStream(t *testing.T) {
 	if _, err := parser.Parse(nil); err != nil {
 		t.Fatal(err)
 	}
-	want := stream.Config{RepeatWindow: 10 * time.Minute} // which no stream keeps
+	want := stream.Config{RepeatWindow: 10 * time.Minute} // not a stream setting
 	expect.Equal(t, "without any option", want, cli.Config)
 }
 
-// TestAnAddressOfClickHouseIsEnough: it is what sluice up prints.
+// TestAnAddressOfClickHouseIsEnough: sluice up prints addresses, not URLs.
 func TestAnAddressOfClickHouseIsEnough(t *testing.T) {
 	for given, want := range map[string]string{
 		"127.0.0.1:9000":                      "clickhouse://127.0.0.1:9000/flow",
@@ -65,7 +65,7 @@ func TestABlockBeyondOneTokenIsRefused(t *testing.T) {
 }
 
 func TestTooLittleMemoryIsRefused(t *testing.T) {
-	t.Setenv("GOMEMLIMIT", "off") // nothing is set in this process
+	t.Setenv("GOMEMLIMIT", "off") // BoundMemory leaves this process unchanged
 	if err := run.BoundMemory(64<<20 - 1); err == nil || !strings.Contains(err.Error(), "--memory") {
 		t.Errorf("got %v, want an error that names --memory", err)
 	}

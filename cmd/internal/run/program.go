@@ -1,5 +1,5 @@
 // Package run wires the packages of Sluice into its programs. It holds the code that the
-// three commands share; only here and in them do sibling packages meet.
+// three commands share. Sibling packages are wired only here and in the commands.
 package run
 
 import (
@@ -71,7 +71,7 @@ func Program(name, description string, cli any) int {
 		err = stoppedEarly(UntilStopped(ctx, err))
 	}
 	if err != nil && !text && slices.Contains(servers, name+" "+command.Command()) {
-		log.Error("ended: " + err.Error()) // the log stays JSON to its last line
+		log.Error("ended: " + err.Error()) // keeps the last line JSON
 		return 1
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func Program(name, description string, cli any) int {
 // among them: its parent logs its last error.
 var servers = []string{"api ", "ingester ", "sluice up", "sluice nats", "sluice console"}
 
-// stoppedEarly is the error of a stopped command that had work left.
+// stoppedEarly is the error of a command stopped before it finished.
 func stoppedEarly(rest error) error {
 	if rest == nil {
 		return errors.New("stopped before it was done")

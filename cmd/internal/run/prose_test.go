@@ -12,7 +12,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// prose lists words of a former dialect, and what documentation of this field says instead.
+// prose maps former terms of this project to the usual terms of the field.
 var prose = map[string]string{
 	`can not`:                     "cannot",
 	`mend(s|ed|ing)?`:             "fix",
@@ -30,7 +30,7 @@ var prose = map[string]string{
 	`what (needs|waits) a person`: "needs attention",
 }
 
-// TestProseIsPlain reads pages, the console's texts, and alerts.
+// TestProseIsPlain checks pages, the console's texts, and alerts.
 func TestProseIsPlain(t *testing.T) {
 	root := "../../.."
 	rules := make(map[*regexp.Regexp]string, len(prose))

@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// standalone is a service that is a program of its own.
+// standalone is a service with its own process.
 type standalone struct {
 	name        string // of its connection to NATS
 	ops         string // address of the ops port
@@ -86,8 +86,8 @@ func NewTracing(ctx context.Context, program string, log *slog.Logger) (tracing 
 // Service runs until its context ends, and then returns nil.
 type Service = func(context.Context) error
 
-// RunInOrder runs services, each of which needs those after it until its own end. When
-// ctx ends, or any service, they are stopped one after the other, the first one first.
+// RunInOrder runs services. Each needs the ones after it until it has stopped. When ctx
+// or any service ends, RunInOrder stops them one by one, in order.
 func RunInOrder(ctx context.Context, services ...Service) error {
 	if len(services) == 1 {
 		return services[0](ctx)

@@ -24,7 +24,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// Operators may ask before a part has run its first line.
+// A readiness check may come before a part has started.
 func TestAnIngesterThatHasNotBegunIsNotReady(t *testing.T) {
 	opsServer := ops.New(ops.Config{}, quiet)
 	(&run.Ingester{}).Work(nil, nil, opsServer, quiet)
@@ -50,7 +50,7 @@ func TestAnAPIThatHasNotBegunListensAndIsNotReady(t *testing.T) {
 	client.Close()
 }
 
-// wantUnready wants operators to be told that what is named is missing.
+// wantUnready fails unless the ops port reports the named check as missing.
 func wantUnready(t *testing.T, opsServer *ops.Server, name string) {
 	t.Helper()
 	w := httptest.NewRecorder()

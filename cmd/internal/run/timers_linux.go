@@ -12,14 +12,14 @@ import (
 // together. The default of Linux is 50 µs.
 const timerSlack = 1_000_000 // ns
 
-// easeTimers sets timerSlack. Go's runtime watches threads in system calls by sleeping
+// easeTimers sets timerSlack. Go's runtime monitors threads in system calls by sleeping
 // 20 µs at a time. A server that syncs thousands of times a second is mostly in such
-// calls, and with the default slack the wake-ups take a quarter of its CPU time
+// calls. With the default slack the wake-ups take a quarter of its CPU time
 // (docs/decisions/0013-go-runtime.md).
 //
 // Threads inherit the slack from the thread that starts them. So the program re-executes
-// itself, in the same process, with the slack on its first thread. If that fails the
-// program works as before, at that cost.
+// itself, in the same process, with the slack on its first thread. If that fails, the
+// program works with the default slack.
 func easeTimers() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

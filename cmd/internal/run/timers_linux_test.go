@@ -14,10 +14,10 @@ import (
 	"sluice/pkg/fatal"
 )
 
-const eased = "SLUICE_TEST_EASED" // says to TestTimersAreEased that it is the child
+const eased = "SLUICE_TEST_EASED" // set in the child process of TestTimersAreEased
 
-// TestTimersAreEased: every thread may sleep longer, in the same process, with
-// the same arguments and environment.
+// TestTimersAreEased: every thread has the slack, in the same process, with the same
+// arguments and environment.
 func TestTimersAreEased(t *testing.T) {
 	if want := os.Getenv(eased); want != "" {
 		easeTimers()
@@ -25,7 +25,7 @@ func TestTimersAreEased(t *testing.T) {
 		for range 3 {
 			slack := make(chan int)
 			go func() {
-				runtime.LockOSThread() // of each its own, and new
+				runtime.LockOSThread() // each on its own new thread
 				n, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 				slack <- n
 				select {}
