@@ -28,9 +28,7 @@ const (
 
 var everyRole = []role{roleAdmin, roleIngester, roleAnalyst, roleModeller, roleConsole}
 
-// workloads limit the total memory of all statements of some roles: beyond it ClickHouse
-// kills the largest. Ingester and admin have none; nor has the console, whose searches of a
-// large text hung in one, even after they were canceled.
+// workloads mark the statements of roles whose total memory is limited: see boundReaders.
 var workloads = map[role]string{roleAnalyst: "analysts", roleModeller: "analysts"}
 
 // inDatabase are the table and database engines whose data stays in the folder.

@@ -84,7 +84,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native,
 		return err
 	}
 	if cfg.Secrets != "" {
-		if err := e.prepare(ctx, cfg); err != nil {
+		if err := e.prepare(ctx); err != nil {
 			return err
 		}
 	}
@@ -106,7 +106,16 @@ func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slo
 	defer kill()
 	n := newNative(cfg, e, l, log)
 	server, kept := newWeb(running, cfg, e, l, log)
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
+	bounded := make(chan struct{})
+	bounding, unbound := context.WithCancel(running)
+	defer unbound()
+	go func() {
+		defer close(bounded)
+		if err := e.boundReaders(bounding, cfg, log); err != nil {
+			failed <- err
+		}
+	}()
 	var webAddr net.Addr
 	go func() { failed <- n.serve(running, tcp) }()
 	if web != nil {
@@ -134,6 +143,8 @@ func serveEngine(ctx context.Context, cfg Config, e *engine, l *logins, log *slo
 		all.Go(func() { server.Shutdown(running) })
 		all.Wait()
 		e.idle()
+		unbound()
+		<-bounded
 		kept.close() // the engine closes after all its connections
 	}()
 	select {

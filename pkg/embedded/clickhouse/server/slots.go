@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"sluice/pkg/embedded/clickhouse/library"
@@ -13,6 +15,7 @@ type engine struct {
 	*library.Engine
 	slots   chan struct{}    // one token per running statement
 	kept    [2]chan struct{} // reserved ones: of the ingester, of console and admin
+	readers atomic.Int64     // running statements of analyst and modeller
 	running running
 
 	allowFiles bool                       // statements may access files and addresses
@@ -37,42 +40,64 @@ func openEngine(cfg Config) (*engine, error) {
 	}, nil
 }
 
-// prepare creates the database of the modeller and the workloads that limit the memory of
-// readers.
-func (e *engine) prepare(ctx context.Context, cfg Config) error {
+// prepare creates the database of the modeller.
+func (e *engine) prepare(ctx context.Context) error {
 	s, err := newSession(ctx, e, "", user{Role: roleAdmin}, false)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	analysts := "intDiv(toUInt64(value), 3)"
-	if cfg.Analysts > 0 {
-		analysts = strconv.FormatInt(cfg.Analysts, 10)
+	return s.do(ctx, "CREATE DATABASE IF NOT EXISTS "+ModelsDatabase)
+}
+
+// boundReaders kills the largest statement of analyst and modeller while all of them together use
+// more memory than cfg.Analysts, until ctx ends. ClickHouse's reservation of memory for a workload
+// would do the same, but its statements sometimes waited for ever, even after they were canceled.
+func (e *engine) boundReaders(ctx context.Context, cfg Config, log *slog.Logger) error {
+	s, err := newSession(ctx, e, "", user{Role: roleAdmin}, false)
+	if err != nil {
+		return err
 	}
-	_, err = s.conn.Run(ctx, "SELECT toString("+analysts+") FROM system.server_settings WHERE name = 'max_server_memory_usage'", "RawBLOB",
-		func(chunk []byte) error { analysts = string(chunk); return nil })
-	for _, sql := range []string{
-		"CREATE DATABASE IF NOT EXISTS " + ModelsDatabase,
-		"CREATE OR REPLACE RESOURCE memory (MEMORY RESERVATION)",
-		"CREATE OR REPLACE WORKLOAD all",
-		"CREATE OR REPLACE WORKLOAD analysts IN all SETTINGS max_memory = " + analysts,
-	} {
-		if err == nil {
-			err = s.do(ctx, sql)
+	defer s.close()
+	most := strconv.FormatInt(cfg.Analysts, 10)
+	if cfg.Analysts == 0 {
+		most = "(SELECT intDiv(toUInt64(value), 3) FROM system.server_settings WHERE name = 'max_server_memory_usage')"
+	}
+	of := "Settings['workload'] = '" + workloads[roleAnalyst] + "'"
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(50 * time.Millisecond):
+		}
+		if e.readers.Load() == 0 {
+			continue
+		}
+		var id string
+		_, err := s.conn.Run(ctx, "SELECT argMax(query_id, memory_usage) FROM system.processes WHERE "+of+" HAVING sum(memory_usage) > "+most, "RawBLOB",
+			func(chunk []byte) error { id += string(chunk); return nil })
+		if err == nil && id != "" {
+			log.Warn("clickhouse: analysts together use more memory than --analysts-memory: their largest statement is killed", "query_id", id)
+			err = s.do(ctx, "KILL QUERY WHERE query_id = "+quoteText(id))
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn("clickhouse: the memory of analysts' statements cannot be read", "error", err)
 		}
 	}
-	return err
 }
 
 // slot waits, at most wait, for a slot of the running statements, and holds it until
 // release.
 func (e *engine) slot(ctx context.Context, as role, wait time.Duration) (release func(), err error) {
 	var kept chan struct{}
+	readers := int64(0)
 	switch as {
 	case roleIngester:
 		kept = e.kept[0]
 	case roleConsole, roleAdmin:
 		kept = e.kept[1]
+	default:
+		readers = 1
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -80,7 +105,8 @@ func (e *engine) slot(ctx context.Context, as role, wait time.Duration) (release
 	case kept <- struct{}{}:
 		return func() { <-kept }, nil
 	case e.slots <- struct{}{}:
-		return func() { <-e.slots }, nil
+		e.readers.Add(readers)
+		return func() { e.readers.Add(-readers); <-e.slots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-timer.C:

@@ -251,7 +251,7 @@ func TestAnalystsTogetherHaveABound(t *testing.T) {
 	}
 	refused := 0
 	for range cap(ended) {
-		if err := <-ended; err != nil && strings.Contains(err.Error(), "Workload 'analysts' limit is hit") {
+		if err := <-ended; err != nil && strings.Contains(err.Error(), "code: 394") {
 			refused++
 		} else if err != nil {
 			t.Error(err)
