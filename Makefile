@@ -180,7 +180,7 @@ browser-tools: plain
 		npm ci --prefix .cache/browser --no-audit --no-fund --ignore-scripts --loglevel=error && cp $(BROWSER)/axe/package-lock.json .cache/browser/installed.json; }
 
 browser: browser-tools ## the console in a real browser: what people do there, script errors, accessibility
-	cd $(BROWSER) && $(GO) test -count=1 -timeout 5m .
+	cd $(BROWSER) && $(GO) test -count=1 -timeout 10m .
 
 screenshots: browser-tools ## the same, and write the pictures of docs/console/
 	@mkdir -p docs/console

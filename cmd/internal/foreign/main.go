@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -44,6 +45,7 @@ func main() {
 	kong.Parse(&o, kong.Name("foreign"), kong.Description("Runs foreign clients against sluice up."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	http.DefaultClient.Timeout = 2 * time.Minute // a server that does not answer fails the check
 	if err := o.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "foreign:", err)
 		os.Exit(1)
