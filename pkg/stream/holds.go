@@ -15,7 +15,7 @@ import (
 
 // holdTries bounds the attempts to write a lane state, which its owner moves with every
 // block.
-const holdTries = 100
+const holdTries = 1000
 
 // Hold asks the owner of a lane to make no new claims until a time or Release, and returns the
 // held lane state. A claimed block is stored and recorded as done first. It fails if another
