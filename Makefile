@@ -161,10 +161,10 @@ plain: engine | need
 foreign: plain ## what others make against sluice up, where Python, Node, Java and apt are there: clients, brokers of Camunda, Prometheus; and the console in a browser
 	@$(MAKE) -j 2 browser clients ARGS="$(ARGS)"
 
-# Most of both is waiting, so they run side by side.
+# Most of both is waiting, so they run side by side; the browser, which takes longest, goes first.
 clients: plain
 	@sh cmd/internal/foreign/install.sh .cache/foreign
-	@$(GO) run ./cmd/internal/foreign $(ARGS)
+	@nice -n 10 $(GO) run ./cmd/internal/foreign $(ARGS)
 
 alarms: plain ## an hour and a half of faults on sluice up as root, with Prometheus and Alertmanager: which alert each raises; PACE=6 in a sixth of the time
 	@sh cmd/internal/foreign/install.sh .cache/foreign
@@ -180,7 +180,7 @@ browser-tools: plain
 		npm ci --prefix .cache/browser --no-audit --no-fund --ignore-scripts --loglevel=error && cp $(BROWSER)/axe/package-lock.json .cache/browser/installed.json; }
 
 browser: browser-tools ## the console in a real browser: what people do there, script errors, accessibility
-	cd $(BROWSER) && $(GO) test -count=1 -timeout 10m .
+	cd $(BROWSER) && $(GO) test -count=1 -timeout 5m .
 
 screenshots: browser-tools ## the same, and write the pictures of docs/console/
 	@mkdir -p docs/console
