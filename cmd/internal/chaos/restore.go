@@ -247,7 +247,7 @@ func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 				l.Stall()
 			}
 			moved := make(chan error, 1)
-			go func() { moved <- s.operate(ctx, "lanes", "spread", source, "--lanes", lanes) }()
+			go func() { moved <- s.move(ctx, source, "--lanes", lanes) }()
 			deployment.Sleep(ctx, behind)
 			for _, l := range links {
 				l.Resume()
