@@ -1,11 +1,8 @@
 package warehouse_test
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
 	"sluice/pkg/expect"
@@ -19,9 +16,7 @@ func TestBusinessKeysOfAVariable(t *testing.T) {
 	t.Parallel()
 	name, url := clickhousetest.FreshDatabase(t)
 	with := func(key string) *warehouse.DB {
-		db, err := warehouse.Open(warehouse.Config{URL: url, BusinessKey: key}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-		fatal.If(t, err)
-		t.Cleanup(func() { db.Close() })
+		db := openURL(t, url, key)
 		fatal.If(t, db.Migrate(t.Context()))
 		return db
 	}

@@ -267,17 +267,19 @@ func (db *DB) checkSchema(ctx context.Context) error {
 	return is.compare(db.name, s)
 }
 
-// Schema is the schema version of a backup's rows.
+// Schema is what the tables of a backup were made from.
 type Schema struct {
 	Format  int `json:"format"`
 	Version int `json:"version"` // of the schema
+
+	BusinessKey string `json:"business_key,omitempty"` // variable with the business key of instances
 }
 
-// Schema reads the schema version of the database.
+// Schema reads what the tables of the database were made from.
 func (db *DB) Schema(ctx context.Context) (Schema, error) {
 	is, err := db.applied(ctx)
 	if err == nil && !is.exists() {
 		err = fmt.Errorf("the schema of database %s is missing or incomplete: run sluice migrate", db.name)
 	}
-	return Schema{flow.Format, is.version}, err
+	return Schema{flow.Format, is.version, is.objects[businessRow]}, err
 }

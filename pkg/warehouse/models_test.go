@@ -28,7 +28,7 @@ func TestModelsAreInABackup(t *testing.T) {
 	} {
 		clickhousetest.Exec(t, from, sql)
 	}
-	db := openURL(t, from.URL("flow"))
+	db := openURL(t, from.URL("flow"), "order number")
 	fatal.If(t, db.Migrate(t.Context()))
 	tables, models, err := db.DumpTables(t.Context())
 	fatal.If(t, err)
@@ -85,7 +85,8 @@ func TestModelsAreInABackup(t *testing.T) {
 		"SELECT n FROM models.a":                           "4\n",
 		"SELECT text FROM models.notes":                    "Ada\n",
 		"SELECT count() FROM models.heap":                  "0\n",
-		"SELECT count() FROM system.tables WHERE database = 'flow' AND name LIKE '%\\_\\_models%'": "0\n",
+		"SELECT count() FROM system.tables WHERE database = 'flow' AND name LIKE '%\\_\\_models%'":                                                      "0\n",
+		"SELECT value, as_select LIKE '%order number%' FROM flow.schema, system.tables WHERE object = 'business_key' AND name = 'process_instances_mv'": "order number\t1\n",
 	} {
 		if got := clickhousetest.Exec(t, to, sql); got != want {
 			t.Errorf("%s: %s", sql, got)

@@ -66,6 +66,7 @@ func (db *DB) RestoreInto(ctx context.Context, id string, of Schema) (*Restore, 
 	if of.Format != flow.Format || of.Version > len(s.Migrations) {
 		return nil, fmt.Errorf("the backup is of format %d and version %d of the schema, but this version of Sluice reads format %d up to version %d: use the version that created it", of.Format, of.Version, flow.Format, len(s.Migrations))
 	}
+	db.cfg.BusinessKey = of.BusinessKey
 	if err := db.migrate(ctx, s); err != nil {
 		return nil, err
 	}

@@ -100,9 +100,9 @@ func aggregates(t testing.TB, db *warehouse.DB) []string {
 	return strings.Fields(query(t, db, "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'AggregatingMergeTree' ORDER BY name"))
 }
 
-func openURL(t testing.TB, url string) *warehouse.DB {
+func openURL(t testing.TB, url string, businessKey ...string) *warehouse.DB {
 	t.Helper()
-	db, err := warehouse.Open(warehouse.Config{URL: url}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	db, err := warehouse.Open(warehouse.Config{URL: url, BusinessKey: strings.Join(businessKey, "")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	fatal.If(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
