@@ -71,7 +71,7 @@ FROM
 (
     SELECT source, bpmn_process_id, element_id, bpmn_element_type, count() AS executions, countIf(there) AS active,
         countIf(state = 'TERMINATED') AS terminated,
-        countIf((source, key) GLOBAL IN (SELECT source, assumeNotNull(element_instance_key) FROM flow.incidents WHERE element_instance_key > 0)) AS failed,
+        countIf((source, key) GLOBAL IN (SELECT source, assumeNotNull(element_instance_key) FROM flow.v_incidents WHERE element_instance_key > 0)) AS failed,
         quantileExactInclusive(0.5)(ms) AS p50_ms, quantileExactInclusive(0.95)(ms) AS p95_ms, sum(ms) AS total_ms
     FROM
     (
@@ -225,7 +225,7 @@ ORDER BY source;
 
 -- question variants: Which ways do instances take through a process?
 -- The elements of completed instances in the order of their activation; one that follows itself, as the turns
--- of a loop do, is named once. Parallel branches give a variant for each order they happened in.
+-- of a loop do, is there once. path_names has the id of an element without a name. Parallel branches give a variant for each order they happened in.
 -- example process=claim
 WITH completed AS
 (
@@ -234,20 +234,26 @@ WITH completed AS
     WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
         AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 )
-SELECT source, bpmn_process_id, any(process_name) AS process_name, path, count() AS instances,
-    round(instances / sum(instances) OVER (PARTITION BY source, bpmn_process_id), 4) AS share, quantileExactInclusive(0.5)(duration_ms) AS p50_ms
-FROM completed
-GLOBAL INNER JOIN
+SELECT source, bpmn_process_id, process_name, arrayStringConcat(steps, ' > ') AS path, arrayStringConcat(arrayMap(id -> if(names[id] = '', id, names[id]), steps), ' > ') AS path_names, instances, share, p50_ms
+FROM
 (
-    SELECT cityHash64(source, process_instance_key) AS instance, arrayStringConcat(arrayCompact(arraySort(groupArray((activated_at, key, element_id))).3), ' > ') AS path
-    FROM flow.v_element_instances
-    WHERE entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND activated_at IS NOT NULL
-        AND bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND (source, bpmn_process_id) GLOBAL IN (SELECT source, arrayJoin(processes) FROM completed)
-    GROUP BY instance
-) AS elements USING instance
-GROUP BY source, bpmn_process_id, path
-ORDER BY instances DESC, source, bpmn_process_id, path
-LIMIT {limit:UInt32};
+    SELECT source, bpmn_process_id, any(process_name) AS process_name, steps, count() AS instances,
+        round(instances / sum(instances) OVER (PARTITION BY source, bpmn_process_id), 4) AS share, quantileExactInclusive(0.5)(duration_ms) AS p50_ms
+    FROM completed
+    GLOBAL INNER JOIN
+    (
+        SELECT cityHash64(source, process_instance_key) AS instance, arrayCompact(arraySort(groupArray((activated_at, key, element_id))).3) AS steps
+        FROM flow.v_element_instances
+        WHERE entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND activated_at IS NOT NULL
+            AND bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND (source, bpmn_process_id) GLOBAL IN (SELECT source, arrayJoin(processes) FROM completed)
+        GROUP BY instance
+    ) AS elements USING instance
+    GROUP BY source, bpmn_process_id, steps
+    ORDER BY instances DESC, source, bpmn_process_id, arrayStringConcat(steps, ' > ')
+    LIMIT {limit:UInt32}
+) AS v
+GLOBAL LEFT JOIN (SELECT source, bpmn_process_id, mapFromArrays(groupArray(element_id), groupArray(name)) AS names FROM flow.v_element_names GROUP BY source, bpmn_process_id) AS n USING (source, bpmn_process_id)
+ORDER BY instances DESC, source, bpmn_process_id, path;
 
 -- question directly_follows: Which element follows which, how often, and after what time?
 -- An element follows another by a sequence flow, as the engine took it (SEQUENCE_FLOW_TAKEN), and a boundary event follows its
@@ -370,22 +376,30 @@ LIMIT {limit:UInt32};
 -- question error_text: Which records speak of an error?
 -- The text index answers it, and finds first how far back the latest go: as many moments as rows are wanted, so that only
 -- these are read. Before ClickHouse 26.2 use hasToken once for each word. LIMIT 1 BY as in error_patterns.
-SELECT source, ts, bpmn_process_id, process_instance_key, value_type, intent, element_id, error_message
-FROM flow.records
-WHERE hasAllTokens(error_message, {words:Array(String)}) AND record_type = 'EVENT'
-    AND ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC') AND ts >=
-    (
-        SELECT min(ts) FROM
+SELECT r.source AS source, r.ts AS ts, r.bpmn_process_id AS bpmn_process_id, p.name AS process_name, r.process_instance_key AS process_instance_key, r.value_type AS value_type,
+    r.intent AS intent, r.element_id AS element_id, e.name AS element_name, r.error_message AS error_message
+FROM
+(
+    SELECT source, ts, bpmn_process_id, process_instance_key, value_type, intent, element_id, error_message, partition_id, position
+    FROM flow.records
+    WHERE hasAllTokens(error_message, {words:Array(String)}) AND record_type = 'EVENT'
+        AND ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC') AND ts >=
         (
-            SELECT DISTINCT ts FROM flow.records
-            WHERE hasAllTokens(error_message, {words:Array(String)}) AND record_type = 'EVENT' AND ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-            ORDER BY ts DESC
-            LIMIT {limit:UInt32}
+            SELECT min(ts) FROM
+            (
+                SELECT DISTINCT ts FROM flow.records
+                WHERE hasAllTokens(error_message, {words:Array(String)}) AND record_type = 'EVENT' AND ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+                ORDER BY ts DESC
+                LIMIT {limit:UInt32}
+            )
         )
-    )
-ORDER BY ts DESC, source, partition_id, position
-LIMIT 1 BY ts, source, id, value_type, process_instance_key, key, intent, error_message
-LIMIT {limit:UInt32};
+    ORDER BY ts DESC, source, partition_id, position
+    LIMIT 1 BY ts, source, id, value_type, process_instance_key, key, intent, error_message
+    LIMIT {limit:UInt32}
+) AS r
+GLOBAL LEFT JOIN flow.v_element_names AS p ON p.source = r.source AND p.bpmn_process_id = r.bpmn_process_id AND p.element_id = r.bpmn_process_id
+GLOBAL LEFT JOIN flow.v_element_names AS e ON e.source = r.source AND e.bpmn_process_id = r.bpmn_process_id AND e.element_id = r.element_id
+ORDER BY ts DESC, source, r.partition_id, r.position;
 
 -- question throughput: How many instances start and end, by hour and version?
 -- Every hour of the time has a line for each version of which an instance started or ended in that time, also an hour in which
@@ -446,13 +460,12 @@ ORDER BY source, bpmn_process_id, hour;
 -- question stuck: Which instances have neither ended nor moved for long?
 -- An instance moves when anything happens to its own elements, jobs and incidents. open_incidents are its own, incidents_below those of the
 -- instances that it called, and of those that these called: what it waits for may be there.
-SELECT i.source AS source, i.bpmn_process_id AS bpmn_process_id, i.process_name AS process_name, i.version AS version, i.process_instance_key AS process_instance_key, i.business_key AS business_key, i.started_at AS started_at, i.last_seen AS last_seen,
-    dateDiff('millisecond', i.last_seen, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS silent_ms, i.open_incidents AS open_incidents, b.below AS incidents_below
-FROM flow.v_process_instances AS i
-GLOBAL LEFT JOIN flow.v_incidents_below AS b ON b.source = i.source AND b.process_instance_key = i.process_instance_key
-WHERE i.state = 'ACTIVE' AND i.last_seen < parseDateTime64BestEffort({now:String}, 3, 'UTC') - toIntervalSecond({quiet:UInt32})
-    AND ({process:String} = '' OR i.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR i.tenant_id = {tenant:String})
-    AND ({business_key:String} = '' OR i.business_key = {business_key:String})
+SELECT source, bpmn_process_id, process_name, version, process_instance_key, business_key, started_at, last_seen,
+    dateDiff('millisecond', last_seen, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS silent_ms, open_incidents, incidents_below
+FROM flow.v_process_instances
+WHERE state = 'ACTIVE' AND last_seen < parseDateTime64BestEffort({now:String}, 3, 'UTC') - toIntervalSecond({quiet:UInt32})
+    AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+    AND ({business_key:String} = '' OR business_key = {business_key:String})
 ORDER BY last_seen, source, process_instance_key
 LIMIT {limit:UInt32};
 
@@ -555,11 +568,11 @@ ORDER BY passes_again DESC, source, bpmn_process_id, element_id, bpmn_element_ty
 -- read on which the instance may have had any: from the day before its first event on, and of one that has ended to the day after its last.
 WITH
     (
-        SELECT (ifNull(toDate(min(first_seen)), toDate('1970-01-02')) - 1, if(max(state) >= 3, ifNull(toDate(max(last_seen)), toDate('2149-06-05')) + 1, toDate('2149-06-06')))
-        FROM flow.process_instances
+        SELECT (ifNull(toDate(min(first_seen)), toDate('1970-01-02')) - 1, if(max(state) IN ('COMPLETED', 'CANCELED'), ifNull(toDate(max(last_seen)), toDate('2149-06-05')) + 1, toDate('2149-06-06')))
+        FROM flow.v_process_instances
         WHERE source = {source:String} AND process_instance_key = {instance:String}
     ) AS days
-SELECT ts, partition_id, position, value_type, intent, element_id, bpmn_element_type, key, job_type, worker, retries, error_message
+SELECT ts, partition_id, position, value_type, intent, element_id, element_name, bpmn_element_type, key, job_type, worker, retries, error_message
 FROM flow.v_records
 WHERE source = {source:String} AND process_instance_key = {instance:String} AND record_type = 'EVENT'
     AND (toDate(ts) BETWEEN days.1 AND days.2 OR toDate(ts) = toDate('1970-01-01'))
@@ -571,7 +584,7 @@ ORDER BY ts, partition_id, position;
 WITH RECURSIVE
     (
         SELECT (ifNull(min(started_at), toDateTime64(0, 3, 'UTC')), coalesce(max(completed_at), max(terminated_at), toDateTime64('2200-01-01', 3, 'UTC')))
-        FROM flow.process_instances
+        FROM flow.v_process_instances
         WHERE source = {source:String} AND process_instance_key = {instance:String}
     ) AS life,
     tree AS
@@ -581,10 +594,9 @@ WITH RECURSIVE
         SELECT t.depth + 1 AS depth, i.process_instance_key AS process_instance_key
         FROM
         (
-            SELECT process_instance_key, toString(assumeNotNull(max(parent_process_instance_key))) AS parent
-            FROM flow.process_instances
-            WHERE source = {source:String} AND parent_process_instance_key > 0 AND started_at >= life.1 AND started_at <= life.2
-            GROUP BY process_instance_key
+            SELECT process_instance_key, parent_process_instance_key AS parent
+            FROM flow.v_process_instances
+            WHERE source = {source:String} AND parent_process_instance_key != '' AND started_at >= life.1 AND started_at <= life.2
         ) AS i
         INNER JOIN tree AS t ON i.parent = t.process_instance_key
     )

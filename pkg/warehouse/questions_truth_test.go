@@ -314,7 +314,7 @@ func variants(w *world, a asking) []string {
 	for _, o := range all {
 		whole[process(o)]++
 	}
-	path := func(i *simulator.Instance) string {
+	path := func(i *simulator.Instance, name func(string) string) string {
 		slices.SortFunc(steps[i], func(a, b *simulator.Element) int {
 			return cmp.Or(cmp.Compare(a.ActivatedAt, b.ActivatedAt), cmp.Compare(a.Key, b.Key))
 		})
@@ -322,9 +322,17 @@ func variants(w *world, a asking) []string {
 		for _, e := range steps[i] {
 			ids = append(ids, e.ID)
 		}
-		return strings.Join(slices.Compact(ids), " > ")
+		ids = slices.Compact(ids)
+		for i := range ids {
+			ids[i] = name(ids[i])
+		}
+		return strings.Join(ids, " > ")
 	}
-	return lines(all, func(o found[*simulator.Instance]) string { return line(process(o), path(o.it)) }, func(all []found[*simulator.Instance]) []any {
+	return lines(all, func(o found[*simulator.Instance]) string {
+		return line(process(o), path(o.it, func(id string) string { return id }), path(o.it, func(id string) string {
+			return cmp.Or(w.names[o.source][[2]string{o.it.Process.BpmnProcessID, id}], id)
+		}))
+	}, func(all []found[*simulator.Instance]) []any {
 		return []any{len(all), share(len(all), whole[process(all[0])]), quantile(collect(all, instanceTook), 0.5)}
 	})
 }
@@ -540,7 +548,7 @@ func timeline(w *world, a asking) []string {
 		if v.Value.Retries != nil {
 			retries = *v.Value.Retries
 		}
-		out = append(out, line(moment(v.At), v.Partition, v.Position, v.ValueType, v.Intent, v.Value.Element, v.Value.Kind, v.Key, jobType, v.Value.Worker, retries, escaped(v.Value.Error)))
+		out = append(out, line(moment(v.At), v.Partition, v.Position, v.ValueType, v.Intent, v.Value.Element, w.names[v.Source][[2]string{v.Value.Process, v.Value.Element}], v.Value.Kind, v.Key, jobType, v.Value.Worker, retries, escaped(v.Value.Error)))
 	}
 	return out
 }

@@ -186,19 +186,22 @@ func (f *aggregates) callTables() (below, called *Table) {
 func (f *aggregates) instanceTable() *Table {
 	t := newTable("v_process_instances", 1, "process_instance_key", "tenant_id", "bpmn_process_id", "version", "process_definition_key",
 		"first_bpmn_process_id", "first_version", "first_process_definition_key", "parent_process_instance_key", "parent_element_instance_key",
-		"business_key", "processes", "started_at", "completed_at", "terminated_at", "first_seen", "last_seen", "state", "duration_ms",
-		"incident_keys", "resolved_incident_keys", "incidents", "open_incidents", "has_incident", "job_failures")
+		"root_process_instance_key", "business_key", "processes", "started_at", "completed_at", "terminated_at", "first_seen", "last_seen", "state", "duration_ms",
+		"incident_keys", "resolved_incident_keys", "incidents", "open_incidents", "incidents_below", "has_incident", "job_failures")
 	open := f.openIncidents()
 	for key, i := range f.instances {
 		if !i.ofElements {
 			continue
 		}
-		first := i.first()
+		first, callers, below := i.first(), append([]string{key}, f.callers(key)...), open[key]
+		if below == nil {
+			below = new([2]int64)
+		}
 		t.put(key, i.tenant, i.migrated.or(0, i.process), i.migrated.or(1, i.version.cell()), i.migrated.or(2, i.definition.cell()),
-			first[0], first[1], first[2], i.callerKey(), i.caller.but(-1),
+			first[0], first[1], first[2], i.callerKey(), i.caller.but(-1), callers[len(callers)-1],
 			cmp.Or(i.business, i.businessVariable.or(0, "")), texts(slices.Sorted(maps.Keys(i.processes))), i.startedAt.time(), i.completedAt.time(), i.terminatedAt.time(),
 			i.firstSeen.time(), i.lastSeen.time(), i.state(), between(i.startedAt, i.completedAt.or(i.terminatedAt)),
-			keys(i.incidents), keys(i.resolved), whole(int64(len(i.incidents))), whole(int64(i.open())), flag(open[key] != nil), whole(i.jobFailures))
+			keys(i.incidents), keys(i.resolved), whole(int64(len(i.incidents))), whole(int64(i.open())), whole(below[1]), flag(open[key] != nil), whole(i.jobFailures))
 	}
 	return t
 }

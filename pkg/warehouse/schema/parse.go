@@ -3,7 +3,6 @@ package schema
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -167,8 +166,4 @@ func (o *object) keys() []string {
 		}
 	}
 	return all
-}
-
-func (o *object) has(name string) bool {
-	return slices.ContainsFunc(o.columns, func(c column) bool { return c.name == name })
 }

@@ -88,6 +88,8 @@ FROM up AS u
     GROUP BY source, process_instance_key
 
 -- One row for each process instance.
+--- What is known of a call tree is looked up by IN, bit by bit: the set of an IN is made only for a statement that asks for its
+--- column, where a join would cost every statement.
 VIEW v_process_instances
 source process_instance_key tenant_id
 bpmn_process_id = if(i.migrated = '', i.bpmn_process_id, now[2])
@@ -99,6 +101,7 @@ first_version Int64? = multiIf(i.began != '', toInt64OrNull(first[3]), i.migrate
 first_process_definition_key Int64? = multiIf(i.began != '', toInt64OrNull(first[4]), i.migrated = '', i.process_definition_key, NULL) -- definition it began with; NULL likewise
 parent_process_instance_key = if(i.parent_process_instance_key > 0, toString(assumeNotNull(i.parent_process_instance_key)), '')
 parent_element_instance_key = nullIf(i.parent_element_instance_key, -1)
+root_process_instance_key = if(parent_process_instance_key = '', process_instance_key, toString(bitXor(toUInt64OrZero(process_instance_key), {{.Bits .Roots}}))) -- instance at the root of all calls, itself when nothing called it; text as process_instance_key
 business_key = substring(i.business_key, if(startsWith(i.business_key, '~'), 2, 37)) -- business key: the businessId, or the last value of the instance's variable that the ingester's --business-key names; empty when it has none
 processes Array(String) = arraySort(i.processes) -- every process that its events name, more than one when it was migrated to another
 started_at completed_at terminated_at first_seen last_seen
@@ -107,8 +110,9 @@ duration_ms Int64? = dateDiff('millisecond', started_at, coalesce(completed_at, 
 incident_keys Array(Int64) -- incidents created
 resolved_incident_keys Array(Int64) -- incidents resolved
 incidents UInt64 = length(incident_keys) -- number of incidents created
-open_incidents UInt64 = length(arrayFilter(k -> NOT has(resolved_incident_keys, k), incident_keys)) -- number of its own incidents that are not resolved; v_incidents_below has those below it
-has_incident UInt8 = (source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM flow.v_incidents_below) -- 1 while an incident is open in it, or in an instance below it: one that it called, or that such a one called
+open_incidents UInt64 = length(arrayFilter(k -> NOT has(resolved_incident_keys, k), incident_keys)) -- number of its own incidents that are not resolved
+incidents_below UInt64 = if(has_incident, {{.Bits .Below}}, 0) -- number of open incidents in the instances below it: those that it called, and those that these called
+has_incident UInt8 = (source, process_instance_key, 64) GLOBAL IN {{.Below}} -- 1 while an incident is open in it, or in an instance below it
 job_failures UInt64 = length(i.job_failures) -- number of JOB FAILED
 WITH splitByChar('\t', i.migrated) AS now, splitByChar('\t', i.began) AS first
 FROM flow.process_instances AS i FINAL

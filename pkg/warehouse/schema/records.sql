@@ -86,7 +86,7 @@ bpmn_element_type bpmn_event_type job_type job_kind
 job_key Int64? -- job that an incident is about (jobKey)
 worker retries deadline
 deadline_at Time? -- deadline, UTC; NULL when not set
-error_type error_code error_message variables custom_headers extra received_at stored_at
+error_type error_code error_message variables custom_headers extra process_name element_name received_at stored_at
 lane UInt16 -- lane of the stream it came in by
 incarnation UInt64 -- incarnation of the lane, ms since 1970
 stream_seq UInt64 -- message in that lane
@@ -98,6 +98,7 @@ VIEW v_event_log
 source
 "case:concept:name" String = process_instance_key -- process instance
 "concept:name" Text = element_id -- element
+"bpmn:name" String = transform(concat(source, '\t', bpmn_process_id, '\t', element_id), named.1, named.2, '') -- its name in the BPMN of the latest version
 "time:timestamp" Time = ts -- UTC
 "lifecycle:transition" Text = transform(intent, ['ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED'], ['start', 'complete', 'ate_abort'], '') -- start, complete or ate_abort
 "bpmn:type" Text = bpmn_element_type -- bpmnElementType

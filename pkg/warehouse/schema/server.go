@@ -154,7 +154,7 @@ func (s Server) view(o *object) string {
 // they are asked for or not: a join would cost more for each row than all else.
 func with(o *object) string {
 	text := o.clauses["WITH"]
-	if o.has("process_name") {
+	if slices.ContainsFunc(o.columns, func(c column) bool { return strings.Contains(c.expr, "named.1") }) {
 		text = strings.TrimPrefix(text+",\n    (SELECT (groupArray(concat(source, '\\t', bpmn_process_id, '\\t', element_id)), groupArray(name)) FROM flow.v_element_names) AS named", ",\n    ")
 	}
 	if text == "" {
@@ -291,6 +291,21 @@ func (Server) Callers() string {
         SELECT source, process_instance_key, toString(assumeNotNull(max(c.parent_process_instance_key))) AS caller
         FROM flow.process_instances AS c WHERE c.parent_process_instance_key > 0 GROUP BY source, process_instance_key
     )`
+}
+
+// Roots are called instances, each with the bits in which the key of its root differs from its own.
+func (Server) Roots() string {
+	return "(SELECT source, process_instance_key, arrayJoin(bitPositionsToArray(bitXor(toUInt64OrZero(process_instance_key), toUInt64OrZero(root_process_instance_key)))) FROM flow.v_called_instances)"
+}
+
+// Below are instances with open incidents, each with 64 and the bits of the number of those below it.
+func (Server) Below() string {
+	return "(SELECT source, process_instance_key, arrayJoin(arrayPushBack(bitPositionsToArray(below), 64)) FROM flow.v_incidents_below)"
+}
+
+// Bits is the number of an instance whose bits a subquery has.
+func (Server) Bits(of string) string {
+	return "arraySum(b -> bitShiftLeft(toUInt64((source, process_instance_key, b) GLOBAL IN " + of + "), b), range(64))"
 }
 
 // OfBusinessKey is a condition for the records of the variable that has the business key of an instance.
