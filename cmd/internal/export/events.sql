@@ -2,37 +2,6 @@
 --
 -- Events of one millisecond are ordered by key, which the engine assigns as elements are
 -- entered; the end of a scope follows everything inside it, at any depth.
-WITH
-cases AS (
-    SELECT source, process_instance_key, started_at, bpmn_process_id, process_name, version, process_definition_key, tenant_id, state,
-        parent_process_instance_key, parent_element_instance_key
-    FROM v_process_instances WHERE /* selection */
-),
-called AS (
-    SELECT source, process_instance_key, root_process_instance_key
-    FROM v_called_instances WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-),
-attributes AS ( -- the chosen variables, of the scope of the instance
-    SELECT source, process_instance_key, mapFromArrays(groupArray(name), groupArray(if(JSONType(value) = 'String', JSONExtractString(value), value))) AS of
-    FROM v_variables WHERE /* variables */ AND scope_key = toInt64OrZero(process_instance_key) AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-    GROUP BY source, process_instance_key
-),
-elements AS (
-    SELECT source, process_instance_key, key, element_id, element_name, bpmn_element_type, flow_scope_key, activated_at, completed_at, terminated_at
-    FROM v_element_instances WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-),
-resources AS ( -- worker or assignee that completed an element
-    SELECT source, process_instance_key, key, argMax(who, place) AS resource
-    FROM
-    (
-        SELECT source, process_instance_key, assumeNotNull(element_instance_key) AS key, worker AS who, (0, v_jobs.key) AS place
-        FROM v_jobs WHERE completed_at IS NOT NULL AND element_instance_key IS NOT NULL AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-        UNION ALL
-        SELECT source, process_instance_key, assumeNotNull(element_instance_key), assignee, (1, v_user_tasks.key)
-        FROM v_user_tasks WHERE completed_at IS NOT NULL AND element_instance_key IS NOT NULL AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-    )
-    GROUP BY source, process_instance_key, key
-),
 scopes AS ( -- the greatest key in each inner scope: an inner scope has a greater key than the one around it
     SELECT source, process_instance_key, scope.1 AS key, scope.2 AS last_key
     FROM
@@ -72,16 +41,15 @@ SELECT
     c.process_name AS `case:name`,
     if(c.parent_process_instance_key = '', '', concat(c.source, '/', c.parent_process_instance_key)) AS `case:parent`,
     c.parent_element_instance_key AS `case:caller`,
-    concat(c.source, '/', if(d.root_process_instance_key = '', c.process_instance_key, d.root_process_instance_key)) AS `case:root`/* attributes */
+    concat(c.source, '/', c.root_process_instance_key) AS `case:root`/* attributes */
 FROM elements AS e
 INNER JOIN cases AS c ON c.source = e.source AND c.process_instance_key = e.process_instance_key
-LEFT JOIN called AS d ON d.source = e.source AND d.process_instance_key = e.process_instance_key
 LEFT JOIN attributes AS a ON a.source = e.source AND a.process_instance_key = e.process_instance_key
 LEFT JOIN resources AS r ON r.source = e.source AND r.process_instance_key = e.process_instance_key AND r.key = e.key
 LEFT JOIN scopes AS s ON s.source = e.source AND s.process_instance_key = e.process_instance_key AND s.key = e.key
 ARRAY JOIN arrayFilter(event -> event.2 IS NOT NULL, [
     ('start', e.activated_at),
     if(e.completed_at IS NULL, ('ate_abort', e.terminated_at), ('complete', e.completed_at))]) AS event
-WHERE e.bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY')
+WHERE e.bpmn_element_type != 'MULTI_INSTANCE_BODY'
 ORDER BY c.started_at, c.source, c.process_instance_key, event.2,
     if(event.1 = 'start', e.key, greatest(e.key, s.last_key)), event.1 != 'start', -e.key

@@ -5,6 +5,7 @@
 // its bytes, unchanged. The answer is streamed. An interrupted export leaves no file.
 //
 //	export.go    runs a statement and checks that its answer is complete
+//	cases.sql    the instances, and what both kinds of log say of them
 //	events.sql   the events, one row each
 //	xes.go       these rows as XES
 //	objects.sql  objects and their events
@@ -48,6 +49,9 @@ type Config struct {
 	Progress   func(bytes int64) // called with the size of every read from ClickHouse; default none
 }
 
+//go:embed cases.sql
+var casesSQL string
+
 //go:embed events.sql
 var eventsSQL string
 
@@ -82,7 +86,7 @@ var (
 	inName = strings.NewReplacer(`\`, `\\`, "`", "\\`")
 )
 
-// withVariables puts the chosen variables into a statement.
+// withVariables is the statement of cases and sql, with the chosen variables.
 func (cfg Config) withVariables(sql string) string {
 	var names []string
 	ofCase, ofObject := "", ""
@@ -96,7 +100,7 @@ func (cfg Config) withVariables(sql string) string {
 	if len(names) > 0 {
 		among = "name IN (" + strings.Join(names, ", ") + ")"
 	}
-	return strings.NewReplacer("/* variables */", among, "/* attributes */", ofCase, "/* of the instance */", ofObject).Replace(sql)
+	return strings.NewReplacer("/* variables */", among, "/* attributes */", ofCase, "/* of the instance */", ofObject).Replace(casesSQL + sql)
 }
 
 // columns are those of events.sql.

@@ -6,45 +6,6 @@
 -- values     (name, JSON), omitted where the JSON is ''
 -- related    (object, qualifier), omitted where the object is ''
 -- happened   (type, time, values), omitted where the time is null
-WITH
-cases AS (
-    SELECT source, process_instance_key, tenant_id, bpmn_process_id, process_name, version, process_definition_key, parent_process_instance_key,
-        started_at, completed_at, terminated_at, state
-    FROM v_process_instances WHERE /* selection */
-),
-called AS (
-    SELECT source, process_instance_key, root_process_instance_key
-    FROM v_called_instances WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-),
-attributes AS ( -- the chosen variables, of the scope of the instance
-    SELECT source, process_instance_key, mapFromArrays(groupArray(name), groupArray(if(JSONType(value) = 'String', JSONExtractString(value), value))) AS of
-    FROM v_variables WHERE /* variables */ AND scope_key = toInt64OrZero(process_instance_key) AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-    GROUP BY source, process_instance_key
-),
-elements AS (
-    SELECT source, process_instance_key, key, element_id, element_name, bpmn_element_type, flow_scope_key, activated_at, completed_at, terminated_at, state
-    FROM v_element_instances WHERE bpmn_element_type != 'PROCESS' AND (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-),
-jobs AS (
-    SELECT source, process_instance_key, key, element_instance_key, job_type, state, worker, retries, failures, created_at, completed_at, canceled_at
-    FROM v_jobs WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-),
-user_tasks AS (
-    SELECT source, process_instance_key, key, element_instance_key, assignee, state, created_at, assigned_at, completed_at, canceled_at
-    FROM v_user_tasks WHERE (source, process_instance_key) IN (SELECT source, process_instance_key FROM cases)
-),
-resources AS ( -- worker or assignee that completed an element
-    SELECT source, process_instance_key, key, argMax(who, place) AS resource
-    FROM
-    (
-        SELECT source, process_instance_key, assumeNotNull(element_instance_key) AS key, worker AS who, (0, jobs.key) AS place
-        FROM jobs WHERE completed_at IS NOT NULL AND element_instance_key IS NOT NULL
-        UNION ALL
-        SELECT source, process_instance_key, assumeNotNull(element_instance_key), assignee, (1, user_tasks.key)
-        FROM user_tasks WHERE completed_at IS NOT NULL AND element_instance_key IS NOT NULL
-    )
-    GROUP BY source, process_instance_key, key
-),
 definitions AS (
     SELECT source, process_definition_key, bpmn_process_id, version, name
     FROM v_process_definitions WHERE (source, process_definition_key) IN (SELECT source, assumeNotNull(process_definition_key) FROM cases WHERE process_definition_key IS NOT NULL)
@@ -83,11 +44,10 @@ objects AS (
         [(if(d.process_definition_key = 0, '', concat('definition:', d.source, '/', toString(d.process_definition_key))), 'definition'),
          (if((c.source, c.parent_process_instance_key) IN (SELECT source, process_instance_key FROM cases),
              concat('instance:', c.source, '/', c.parent_process_instance_key), ''), 'called by'),
-         (if((c.source, r.root_process_instance_key) IN (SELECT source, process_instance_key FROM cases),
-             concat('instance:', c.source, '/', r.root_process_instance_key), ''), 'root')],
+         (if(c.parent_process_instance_key != '' AND (c.source, c.root_process_instance_key) IN (SELECT source, process_instance_key FROM cases),
+             concat('instance:', c.source, '/', c.root_process_instance_key), ''), 'root')],
         [('instance started', c.started_at, []), ('instance completed', c.completed_at, []), ('instance terminated', c.terminated_at, [])]
     FROM cases AS c LEFT JOIN definitions AS d ON d.source = c.source AND d.process_definition_key = c.process_definition_key
-    LEFT JOIN called AS r ON r.source = c.source AND r.process_instance_key = c.process_instance_key
     LEFT JOIN attributes AS a ON a.source = c.source AND a.process_instance_key = c.process_instance_key
     UNION ALL
     SELECT concat('element:', e.source, '/', toString(e.key)), 'element', ('ACTIVE', e.activated_at, e.state, ifNull(e.completed_at, e.terminated_at)),
