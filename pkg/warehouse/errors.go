@@ -82,6 +82,9 @@ func storeError(doing string, err error) *flow.StoreError {
 	e := &flow.StoreError{Class: classOfTransport(err), Err: fmt.Errorf("%s: %w", doing, err)}
 	code, message, answered := exception(err)
 	if !answered {
+		if e.Class == flow.ClassRetry && !errors.Is(err, context.Canceled) {
+			e.Err = fmt.Errorf("%s: %w", doing, unanswered{err})
+		}
 		var network *net.OpError
 		e.Unreached = e.Class == flow.ClassRetry && (errors.Is(err, errUnreached) || errors.As(err, &network) && network.Op == "dial")
 		e.Slow = !e.Unreached && errors.Is(err, context.DeadlineExceeded)
@@ -97,6 +100,34 @@ func storeError(doing string, err error) *flow.StoreError {
 		e.Err = fmt.Errorf("%s: ClickHouse rejects the data: %w", doing, code)
 	}
 	return e
+}
+
+// unanswered is an error of the connection, in words for an operator: without the driver's
+// layers, which name packets and handshakes.
+type unanswered struct{ error }
+
+func (u unanswered) Unwrap() error { return u.error }
+
+func (u unanswered) Error() string {
+	text, cause := "ClickHouse does not answer", u.error
+	var at *net.OpError
+	if errors.As(u.error, &at) && at.Addr != nil {
+		text += " (" + at.Addr.String() + ")"
+	}
+	var errno syscall.Errno
+	var name *net.DNSError
+	var timed net.Error
+	switch {
+	case errors.As(u.error, &errno):
+		cause = errno
+	case errors.As(u.error, &name):
+		cause = name
+	case errors.Is(u.error, context.DeadlineExceeded), errors.As(u.error, &timed) && timed.Timeout():
+		return text + ": timeout"
+	case errors.Is(u.error, io.EOF), errors.Is(u.error, io.ErrUnexpectedEOF), errors.Is(u.error, net.ErrClosed):
+		return text + ": it closed the connection"
+	}
+	return text + ": " + cause.Error()
 }
 
 // exception extracts ClickHouse's exception from err, of either driver.

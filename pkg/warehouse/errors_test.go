@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,6 +64,22 @@ func TestEveryErrorHasItsClass(t *testing.T) {
 				t.Errorf("got class %d and code %d, want %d and %d", got.Class, got.Code, tt.class, tt.code)
 			}
 		})
+	}
+}
+
+// TestAConnectionFailsInPlainWords excludes the driver's layers from what operators read.
+func TestAConnectionFailsInPlainWords(t *testing.T) {
+	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9000}
+	for want, err := range map[string]error{
+		": it closed the connection": fmt.Errorf("packet: uvarint: read: read: %w", io.EOF),
+		" (127.0.0.1:9000): connection reset by peer": fmt.Errorf("handshake: failed to read packet: %w",
+			&net.OpError{Op: "read", Addr: at, Err: os.NewSyscallError("read", syscall.ECONNRESET)}),
+		" (127.0.0.1:9000): timeout":   &net.OpError{Op: "read", Addr: at, Err: os.ErrDeadlineExceeded},
+		": lookup store: no such host": &net.OpError{Op: "dial", Err: &net.DNSError{Name: "store", Err: "no such host"}},
+	} {
+		e := warehouse.StoreError("insert", err)
+		expect.Equal(t, "the text of "+err.Error(), "insert: ClickHouse does not answer"+want, e.Error())
+		expect.Not(t, !errors.Is(e, err), "%v hides its cause", e)
 	}
 }
 
