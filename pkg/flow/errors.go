@@ -56,6 +56,7 @@ type StoreError struct {
 	Err   error
 
 	Unreached bool // no connection to the warehouse
+	InView    bool // a materialized view failed; its table has the rows
 }
 
 func (e *StoreError) Error() string { return e.Err.Error() }

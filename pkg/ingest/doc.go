@@ -40,8 +40,9 @@
 // and exactly one of the two is stored. Counting rows after the insert of the part tells which. Only then are
 // the other parts opened, under tokens of their own. A single rejected row passes its token on to the next part,
 // and is dead-lettered once that is stored. If many rows are rejected the cause is not the rows: the lane halts
-// until an operator has fixed it. It also halts if rows of a rejected piece are visible: a materialized view has
-// failed, and only the same token can complete the piece once the view is fixed.
+// until an operator has fixed it. It also halts if a materialized view has failed: only
+// the same token can complete the piece once the view is fixed. If the table rejects rows that are visible, a
+// constraint is newer than the insert that stored them: the piece is completed as one of an old claim.
 //
 // # Failure at each stage
 //

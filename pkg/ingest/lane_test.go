@@ -153,6 +153,32 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
+// TestAConstraintThatIsNewerThanStoredRows: an insert was stored and its answer lost; its repeat is rejected by a constraint
+// that was added in between. The rows are stored, and nothing is halted or dead-lettered.
+func TestAConstraintThatIsNewerThanStoredRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		stored := false
+		w.insert = func(b record.Block) error {
+			if stored {
+				return &flow.StoreError{Class: flow.ClassPoison, Code: 469, Err: errors.New("refused")}
+			}
+			stored = true
+			w.arrive("table", b)
+			return &flow.StoreError{Class: flow.ClassRetry, Err: errInjected}
+		}
+		w.publish(message(rec("1"), rec("2")))
+		i, stop := w.startIngester(t, ingest.Config{})
+		time.Sleep(time.Minute)
+		expect.NoError(t, i.Check(t.Context()))
+		stop()
+		want := map[place]int{{1, 0}: 1, {1, 1}: 1}
+		if diff := cmp.Diff(outcome{Table: want, View: want, Dead: map[place]string{}, Bodies: map[place]string{}, Done: 1, LastRow: 1, Totals: flow.Totals{Read: 2, Stored: 2}, Recount: []string{"2000-01-01"}}, w.outcome()); diff != "" {
+			t.Errorf("outcome (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -163,7 +189,7 @@ func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
 				return nil
 			}
 			w.arrive("table", b)
-			return &flow.StoreError{Class: flow.ClassPoison, Code: 395, Err: errors.New("refused")}
+			return &flow.StoreError{Class: flow.ClassPoison, Code: 395, InView: true, Err: errors.New("refused")}
 		}
 		w.publish(message(rec("1"), rec("2")))
 		i, stop := w.startIngester(t, ingest.Config{})

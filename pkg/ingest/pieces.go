@@ -50,8 +50,10 @@ func (s *session) judge(ctx context.Context, b *block, c flow.Claim, i int, err 
 		return flow.Outcome{}, lookErr
 	case visible > 0 && c.Cut != nil:
 		return s.landed(ctx, b, c)
-	case visible > 0 && rejected.Class == flow.ClassPoison:
+	case visible > 0 && rejected.InView:
 		return flow.Outcome{}, &haltError{fmt.Errorf("block %s: %d rows of %d are stored, but a materialized view failed: fix or drop the view: %w", c, visible, b.left(uncut), err)}
+	case visible > 0 && rejected.Class == flow.ClassPoison:
+		return s.byLooking(ctx, b, c, i) // a constraint is newer than rows that an earlier attempt stored
 	case visible > 0:
 		return flow.Outcome{}, fmt.Errorf("the table has %d of its %d rows: %w", visible, b.left(uncut), err)
 	}
@@ -160,8 +162,8 @@ func (s *session) stored(b *block, result flow.Result, r flow.Run) flow.Outcome 
 	return flow.Outcome{Result: result, LastRow: slices.Max(b.columns.StreamSeq[b.at(r.From):b.at(r.To)])}
 }
 
-// byLooking stores piece i when its token may be forgotten: it is inserted only if none of its rows is visible. It is
-// then unknown which views received them: aggregate tables, which tolerate a row twice, are fed again, and the days are
+// byLooking stores piece i when its token may be forgotten or the table rejects its repeat: it is inserted only if none of
+// its rows is visible. It is then unknown which views received them: aggregate tables, which tolerate a row twice, are fed again, and the days are
 // listed for a recount.
 //
 // The insert still carries the token, as a paused owner may send the same insert.
@@ -172,7 +174,7 @@ func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) 
 	if err != nil {
 		return flow.Outcome{}, err
 	}
-	s.log.WarnContext(ctx, "completing a claim by its visible rows: its tokens may be forgotten", "claim", c, "from", uncut.From, "to", uncut.To, "visible", visible)
+	s.log.WarnContext(ctx, "completing a claim by its visible rows", "claim", c, "from", uncut.From, "to", uncut.To, "visible", visible)
 	if visible == 0 {
 		err = s.insertAll(ctx, b, c, []int{i})[0]
 	}

@@ -93,6 +93,7 @@ func storeError(doing string, err error) *flow.StoreError {
 	e.Code, e.Class = int(code), classOf[code]
 	e.Large = code == proto.ErrMemoryLimitExceeded || code == proto.ErrCannotAllocateMemory
 	e.Slow = code == proto.ErrTimeoutExceeded
+	e.InView = strings.Contains(message, "while pushing to view ")
 	if code == proto.ErrTooManyParts && strings.Contains(message, "Too many partitions for single INSERT block") {
 		e.Class = flow.ClassPoison
 	}

@@ -146,6 +146,7 @@ func TestStoredTellsWhetherTheTableTookARefusedBlock(t *testing.T) {
 		want       uint64
 	}{
 		{"a constraint refuses before", "ALTER TABLE {db}.records ADD CONSTRAINT c CHECK position != 5", 0},
+		{"a table of a view refuses after", "ALTER TABLE {db}.counts_1m ADD CONSTRAINT c CHECK records = 0", 20},
 		{"a view refuses after", "CREATE MATERIALIZED VIEW {db}.zz_mv TO {db}.changes AS SELECT throwIf(id = '1-5') AS stream_seq FROM {db}.records", 20},
 	}
 	for _, tt := range tests {
@@ -154,10 +155,12 @@ func TestStoredTellsWhetherTheTableTookARefusedBlock(t *testing.T) {
 			fatal.If(t, db.Insert(t.Context(), block(t, 0, 1, jobs(100, 10)...)))
 			query(t, db, tt.harm)
 			b := block(t, 0, 2, jobs(1, 20)...)
-			if err := db.Insert(t.Context(), b); err == nil {
-				t.Fatal("the insert went through")
+			var e *flow.StoreError
+			if err := db.Insert(t.Context(), b); !errors.As(err, &e) {
+				t.Fatalf("the insert ended with %v, want a rejection", err)
 			}
 			expect.Equal(t, "rows are visible", tt.want, visible(t, db, b))
+			expect.Equal(t, "a view failed", tt.want > 0, e.InView)
 		})
 	}
 }
