@@ -14,10 +14,12 @@ import (
 
 var testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
 
-// TestEveryNamedTestExists: tests named in docs/reliability.md exist.
+// TestEveryNamedTestExists: tests named in docs/reliability.md and in README.md exist.
 func TestEveryNamedTestExists(t *testing.T) {
 	const root = "../../../.."
 	page, err := os.ReadFile(filepath.Join(root, "docs", "reliability.md"))
+	fatal.If(t, err)
+	list, err := os.ReadFile("README.md")
 	fatal.If(t, err)
 	var tests strings.Builder
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -34,8 +36,8 @@ func TestEveryNamedTestExists(t *testing.T) {
 		return err
 	})
 	fatal.If(t, err)
-	for _, name := range testName.FindAllString(string(page), -1) {
-		expect.Not(t, !strings.Contains(tests.String(), "\nfunc "+name+"("), "docs/reliability.md names %s, which is no test", name)
+	for _, name := range testName.FindAllString(string(page)+string(list), -1) {
+		expect.Not(t, !strings.Contains(tests.String(), "\nfunc "+name+"("), "a page names %s, which is no test", name)
 	}
 }
 

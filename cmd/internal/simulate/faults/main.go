@@ -1,6 +1,6 @@
 // Command faults applies each deliberate fault to a copy of the tree and simulates until a
-// history fails: make simulate-faults. A fault is a patch NN-name.patch beside this file,
-// listed in README.md.
+// history fails, or runs the tests that find it: make simulate-faults. A fault is a patch
+// NN-name.patch beside this file, and README.md says what finds it.
 package main
 
 import (
@@ -47,6 +47,10 @@ func run(ctx context.Context, seeds, first int, only string) error {
 		return err
 	}
 	defer os.RemoveAll(tree)
+	list, err := os.ReadFile(filepath.Join(folder, "README.md"))
+	if err != nil {
+		return err
+	}
 	if err := copyTree(ctx, tree); err != nil {
 		return fmt.Errorf("copy the tree: %w", err)
 	}
@@ -61,14 +65,19 @@ func run(ctx context.Context, seeds, first int, only string) error {
 		if err := git(ctx, tree, text, "apply"); err != nil {
 			return fmt.Errorf("apply %s: %w", name, err)
 		}
-		found, err := look(ctx, tree, seeds, first)
+		var found found
+		if tests := regexp.MustCompile(`(?m)^\| ` + strings.TrimLeft(name[:2], "0") + ` \|[^|]*\|[^|]*\| (\w+) (Test[\w, ]+) \|`).FindSubmatch(list); tests != nil {
+			found, err = try(ctx, tree, string(tests[1]), strings.ReplaceAll(string(tests[2]), ", ", "|"))
+		} else {
+			found, err = look(ctx, tree, seeds, first)
+		}
 		if err == nil {
 			err = git(ctx, tree, text, "apply", "-R")
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if found.seed == "" {
+		if found.by == "" {
 			missed++
 			found.seed = "**not found**"
 		}
@@ -134,6 +143,23 @@ var (
 	failure = regexp.MustCompile(`seed (\d+): \[?([^\n]*)`)
 	ran     = regexp.MustCompile(`(\d+) histories`)
 )
+
+// try runs the tests of a package that must fail.
+func try(ctx context.Context, tree, of, tests string) (f found, err error) {
+	begun := time.Now()
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-run", "^("+tests+")$", "./pkg/"+of)
+	cmd.Dir = tree
+	said, err := cmd.CombinedOutput()
+	f.took = time.Since(begun)
+	if bytes.Contains(said, []byte("--- FAIL: ")) {
+		f.by = of + " " + tests
+		return f, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%w:\n%s", err, said)
+	}
+	return f, err
+}
 
 func look(ctx context.Context, tree string, seeds, first int) (f found, err error) {
 	begun := time.Now()
