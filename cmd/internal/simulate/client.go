@@ -282,7 +282,7 @@ func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
 		id = c.subject + "." + key
 	}
 	for _, r := range batch {
-		c.write(func(n *oracle.Notes) { n.Posted(r.Record, rejected(r.Number), id) })
+		c.write(func(n *oracle.Notes) { n.Posted(r.Record, rejected(r.Number), constrained(r.Number), id) })
 	}
 	receipt, err := a.publisher.Publish(ctx, &flow.Submission{
 		ID: id, Hash: hash, Subject: c.subject, Source: c.name, Received: now,
@@ -292,6 +292,11 @@ func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
 	if err != nil {
 		if !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrFull) && !errors.Is(err, flow.ErrBusy) && !errors.Is(err, flow.ErrHeld) {
 			c.fail("a request of %s is answered %v", c.name, err)
+		}
+		if c.style == bare && !errors.Is(err, flow.ErrUnavailable) { // others may be cut, and stored in part
+			for _, r := range batch {
+				c.write(func(n *oracle.Notes) { n.Refused(r.Record) })
+			}
 		}
 		return false
 	}

@@ -12,9 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"sluice/pkg/broker"
-	"sluice/pkg/ingest"
 )
 
 // driver grants the calls of all processes, one at a time, as the seed decides. It owns the
@@ -207,7 +204,10 @@ func (d *driver) decide(c *call, now time.Time) (fate, time.Time) {
 		return granted, now.Add(took)
 	}
 	if now.Before(c.process.stalls) && strings.HasPrefix(c.name, "publish flow.") {
-		return silent, now
+		if d.random.IntN(2) == 0 {
+			return silent, now
+		}
+		return late, c.process.stalls.Add(time.Duration(d.random.Int64N(int64(30 * time.Second))))
 	}
 	draw := d.random.IntN(1000)
 	for _, of := range []struct {
@@ -339,7 +339,7 @@ type process struct {
 	calls  int
 	gone   bool
 	stands time.Time // paused until then
-	stalls time.Time // publishes to lanes have no effect until then
+	stalls time.Time // publishes to lanes have no effect until then, and some land late
 
 	connected bool
 	sure      bool                 // calls have no faults
@@ -410,44 +410,4 @@ func (p *process) kill() {
 	}
 	p.mu.Unlock()
 	p.cancel()
-}
-
-// Serve calls use with a simulated JetStream without faults, in a bubble of
-// testing/synctest. settle is synctest.Wait.
-func Serve(settle func(), use func(broker.Broker)) {
-	serve(settle, func(p *process) { use(&connection{p, newServer(p.driver)}) })
-}
-
-// Tables is a warehouse with the faults that tests inject.
-type Tables struct {
-	ingest.Tables
-	ingest.Index
-	Refuse   func(bool)    // whether the view of counters rejects rows
-	Expire   func()        // merges expired rows away; the retention is two days
-	SetBack  func()        // makes it empty again
-	Counters func() string // rows in counters
-}
-
-// ServeTables is Serve for a simulated warehouse.
-func ServeTables(settle func(), use func(Tables)) {
-	serve(settle, func(p *process) {
-		w := newWarehouse(p.driver)
-		empty, db := w.tables.clone(), client{p, w}
-		use(Tables{
-			Tables: db, Index: db, Refuse: func(is bool) { w.refuses = is }, Expire: func() { w.expire() },
-			SetBack: func() { w.tables = empty.clone() }, Counters: func() string { return fmt.Sprint(len(w.rows[counters])) },
-		})
-	})
-}
-
-func serve(settle func(), use func(*process)) {
-	d := &driver{random: rand.New(rand.NewPCG(1, 1)), began: time.Now(), settle: settle, healed: true, rare: map[string]int{}, wake: make(chan struct{}, 1)}
-	p := &process{driver: d, name: "test", connected: true, drawn: map[uint64]uint64{}, losses: map[*func()]struct{}{}, cancel: func() {}}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer d.nudge()
-		use(p)
-	}()
-	d.run(func() bool { return isClosed(done) })
 }

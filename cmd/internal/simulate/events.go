@@ -18,7 +18,7 @@ func (h *history) disturb() {
 		after := time.Duration(random.Int64N(int64(h.busy)))
 		lasting := time.Duration(1+random.IntN(40)) * time.Second
 		i := random.IntN(2)
-		name, do := h.disturbance(random.IntN(15), i, lasting)
+		name, do := h.disturbance(random.IntN(16), i, lasting)
 		h.plan(after, name, do)
 	}
 }
@@ -48,12 +48,7 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 	case 9:
 		return "tokens are forgotten", h.forgetTokens
 	case 10:
-		return "an api cannot publish", func() {
-			if p := h.apiProcess(i); p != nil {
-				p.stalls = time.Now().Add(min(lasting, 28*time.Second))
-				h.saw("an api cannot publish")
-			}
-		}
+		return "an api cannot publish", func() { h.stall(i, lasting) }
 	case 11:
 		return "the clock of the server steps", func() { h.stepClock(lasting) }
 	case 13:
@@ -61,6 +56,11 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 			h.warehouse.short = true
 			h.saw("the warehouse is short of memory")
 			h.plan(lasting, "the warehouse has memory", func() { h.warehouse.short = false })
+		}
+	case 14:
+		return "a constraint is added", func() {
+			h.warehouse.strict = true
+			h.plan(lasting, "the constraint is dropped", func() { h.warehouse.strict = false })
 		}
 	case 12:
 		return "replicas fall behind", func() {
@@ -93,6 +93,13 @@ func (h *history) pause(p *process, lasting time.Duration) {
 	if p != nil {
 		p.stands = time.Now().Add(lasting)
 		h.saw("a process stands still")
+	}
+}
+
+func (h *history) stall(i int, lasting time.Duration) {
+	if p := h.apiProcess(i); p != nil {
+		p.stalls = time.Now().Add(min(lasting, 28*time.Second))
+		h.saw("an api cannot publish")
 	}
 }
 
@@ -205,6 +212,11 @@ func (h *history) operate(clients *sync.WaitGroup) {
 			for _, lanes := range to {
 				if !sleep(ctx, pause) {
 					return nil
+				}
+				for i := range h.apis { // what it sent by the old list lands behind the move marker
+					if g.uint64()%2 == 0 {
+						h.plan(time.Duration(g.uint64()%uint64(10*time.Second)), "an api cannot publish", func() { h.stall(i, 28*time.Second) })
+					}
 				}
 				limited, cancel := context.WithTimeout(ctx, 3*time.Minute)
 				err := g.stream.Spread(limited, stream.Spreading{Source: source, Lanes: lanes})

@@ -57,6 +57,7 @@ type history struct {
 	instances int
 	posters   []*poster
 	patching  []*patcher
+	chain     chain        // guarded by notesLock
 	held      bool         // no ingester may start
 	pending   atomic.Int32 // set-backs in progress
 	uncounted bool         // counters may differ from rows: lane states were set back
@@ -123,7 +124,7 @@ func newHistory(o Options, settle func()) *history {
 	random := rand.New(rand.NewPCG(o.Seed, 0x5eed))
 	h := &history{
 		driver: &driver{random: random, began: time.Now(), settle: settle, keep: o.Trace, rare: map[string]int{}, wake: make(chan struct{}, 1)},
-		notes:  oracle.NewNotes(), log: slog.New(slog.DiscardHandler),
+		notes:  oracle.NewNotes(), chain: chain{next: map[string]string{}}, log: slog.New(slog.DiscardHandler),
 	}
 	h.server, h.warehouse = newServer(h.driver), newWarehouse(h.driver)
 	if o.Log != nil {
@@ -190,7 +191,7 @@ func (h *history) heal() {
 	h.note("heal")
 	h.healed = true
 	h.events = slices.DeleteFunc(h.events, func(e event) bool { return !e.sure })
-	h.warehouse.down, h.warehouse.refuses, h.warehouse.short = false, false, false
+	h.warehouse.down, h.warehouse.refuses, h.warehouse.short, h.warehouse.strict = false, false, false, false
 	for _, l := range h.server.streams {
 		l.full = false
 	}
@@ -364,7 +365,7 @@ func (h *history) count() {
 
 // RareStates must all be reached by a long run.
 var RareStates = []string{
-	"a clock is off by days", "a connection is lost", "a lane halts whose tables were set back", "a lane is reset", "a lane that was purged", "a lane that was set back halts", "a process stands still", "a row expires", "a row of an open claim expires", "a source is moved: done", "a source is moved: given up",
+	"a clock is off by days", "a constraint is newer than stored rows", "a conditional change is stale", "a connection is lost", "a lane halts whose tables were set back", "a lane is reset", "a lane that was purged", "a lane that was set back halts", "a process stands still", "a row expires", "a row of an open claim expires", "a source is moved: done", "a source is moved: given up",
 	"an api cannot publish", "an api dies", "an engine numbers anew", "an ingester dies", "an ingester stops", "answered as a repeat",
 	"days in doubt", "days pass", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "insert lands after its process died",
 	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "lanes are full", "lease: late",

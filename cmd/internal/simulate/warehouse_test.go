@@ -63,7 +63,14 @@ var warehouseBehaviours = []struct {
 		text := s.insert("t", 1, may(1)) + s.visible(1, may(1))
 		s.Refuse(false)
 		return text + s.insert("t", 1, may(1)) + s.visible(1, may(1)) + s.counters() + s.rows()
-	}, "poison 1 visible ok 1 visible 1 in counters 1 counted ", false},
+	}, "view failed 1 visible ok 1 visible 1 in counters 1 counted ", false},
+	{"a constraint that is newer than stored rows rejects their repeat", func(s *tables) string {
+		text := s.insert("t", 1, may(3))
+		s.Limit(true)
+		text += s.insert("t", 1, may(3))
+		s.Limit(false)
+		return text + s.visible(1, may(3)) + s.rows()
+	}, "ok poison 1 visible 1 counted ", false},
 	{"rows of another stored_at are counted apart", func(s *tables) string {
 		text := s.insert("t", 1, may(1))
 		s.storedAt += 1000
@@ -146,7 +153,7 @@ func (s *tables) insert(token string, seq uint64, records ...string) string {
 	case err == nil:
 		return "ok "
 	case errors.As(err, &store) && store.Class == flow.ClassPoison:
-		return "poison "
+		return map[bool]string{true: "view failed ", false: "poison "}[store.InView]
 	default:
 		return err.Error() + " "
 	}
@@ -233,6 +240,8 @@ func TestBehavioursOfTheRealWarehouse(t *testing.T) {
 			}
 			w := simulate.Tables{Tables: db, Index: db, Refuse: func(is bool) {
 				exec(map[bool]string{true: "ALTER TABLE {db}.counts_1m ADD CONSTRAINT none CHECK records = 0", false: "ALTER TABLE {db}.counts_1m DROP CONSTRAINT none"}[is])
+			}, Limit: func(is bool) {
+				exec("ALTER TABLE {db}.records " + map[bool]string{true: "ADD CONSTRAINT newer CHECK key % 10 != 3", false: "DROP CONSTRAINT newer"}[is])
 			}, Expire: func() { exec("OPTIMIZE TABLE {db}.records FINAL") }, Counters: func() string { return exec("SELECT sum(records) FROM {db}.counts_1m") }}
 			s := &tables{w, t.Context(), 7, must(db.Clock(t.Context())).UnixMilli(), fmt.Sprint("row ", i, " ")}
 			expect.Equal(t, "want", b.want, b.do(s))

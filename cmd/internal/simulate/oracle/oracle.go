@@ -24,19 +24,25 @@ type Notes struct {
 type note struct {
 	acknowledged bool
 	rejected     bool   // the tables reject it
+	constrained  bool   // they do for a while: each copy is a row or a dead letter
 	doubted      bool   // a set-back may lose or duplicate it
 	request      string // the last request that contained it
+	open         int    // requests that may have been stored
 }
 
 func NewNotes() *Notes { return &Notes{posted: map[Record]*note{}} }
 
-// Posted notes a record before its post, and whether the tables will reject it.
-func (n *Notes) Posted(r Record, rejected bool, request string) {
+// Posted notes a record before its post, and whether the tables reject it, always or for a while.
+func (n *Notes) Posted(r Record, rejected, constrained bool, request string) {
 	if n.posted[r] == nil {
-		n.posted[r] = &note{rejected: rejected}
+		n.posted[r] = &note{rejected: rejected, constrained: constrained}
 	}
 	n.posted[r].request = request
+	n.posted[r].open++
 }
+
+// Refused notes that the answer to the last request says that nothing of it is stored.
+func (n *Notes) Refused(r Record) { n.posted[r].open-- }
 
 // Doubt excludes a record without an identity from the judgement: a set-back may have
 // lost or duplicated it.
@@ -62,7 +68,7 @@ func (n *Notes) Count() (posted, acknowledged int) {
 type Verdict struct {
 	Lost       []string // acknowledged, and neither stored nor dead-lettered
 	Duplicated []string // stored more than once, or stored and dead-lettered
-	Strange    []string // stored but never posted, stored but rejected, or dead-lettered but not rejected
+	Strange    []string // stored but never posted or always refused, stored but rejected, or dead-lettered but not rejected
 }
 
 // OK reports whether every promise was kept.
@@ -94,9 +100,9 @@ func (n *Notes) Judge(rows, dead []Record) (v Verdict) {
 		switch kept := stored[r] + letters[r]; {
 		case kept == 0 && is.acknowledged:
 			v.Lost = append(v.Lost, "lost: "+name)
-		case stored[r] > 1 || stored[r] > 0 && letters[r] > 0: // a rejected record has a dead letter for each time it was sent
+		case stored[r] > 1 || stored[r] > 0 && letters[r] > 0 && !is.constrained: // a rejected record has a dead letter for each time it was sent
 			v.Duplicated = append(v.Duplicated, fmt.Sprintf("%d rows, %d dead letters: %s", stored[r], letters[r], name))
-		case stored[r] > 0 && is.rejected, letters[r] > 0 && !is.rejected:
+		case kept > 0 && is.open == 0, stored[r] > 0 && is.rejected, letters[r] > 0 && !is.rejected && !is.constrained:
 			v.Strange = append(v.Strange, fmt.Sprintf("%d rows, %d dead letters: %s", stored[r], letters[r], name))
 		}
 	}
