@@ -365,9 +365,14 @@ func (p *process) until(due time.Time) time.Time {
 func (p *process) now() time.Time { return time.Now().Add(p.skew + p.days) }
 
 // uint64 is the process's random source. Each caller has its own sequence, so that it does
-// not depend on the scheduler.
+// not depend on the scheduler. Two goroutines may pause at one instant, in any order: they
+// draw one number.
 func (p *process) uint64() uint64 {
 	by := caller()
+	pc, _, _, _ := runtime.Caller(1)
+	if name := runtime.FuncForPC(pc).Name(); strings.HasSuffix(name, ".pause") || strings.HasSuffix(name, ".jitter") {
+		return rand.NewPCG(p.seed^by, uint64(time.Since(p.began))).Uint64()
+	}
 	p.randoms.Lock()
 	defer p.randoms.Unlock()
 	p.drawn[by]++

@@ -135,8 +135,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestSeedsRepeat: on one processor a seed repeats its history, call for call. In one of
-// some dozens a select has two ready cases at one instant.
+// TestSeedsRepeat: on one processor a seed repeats its history, call for call.
 func TestSeedsRepeat(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	seeds, others := number("REPEATS", 10), 0
@@ -152,7 +151,7 @@ func TestSeedsRepeat(t *testing.T) {
 			}
 		}
 	}
-	if others > seeds/5 {
+	if others > 0 {
 		t.Errorf("%d of %d seeds went another way the second time", others, seeds)
 	}
 }
