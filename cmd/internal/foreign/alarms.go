@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,15 +28,18 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// alarms is the fault run: a low load on sluice up, a fault every two minutes, and the
+// alarms is a fault run: a low load on a deployment, a fault every two minutes, and the
 // unmodified rules of deploy/prometheus in Prometheus with Alertmanager. Each fault must
 // raise its alert, and no other alert may fire. The recorded series become unit tests of
-// the rules that fired.
+// the rules. Two run at once: `sluice up`, and a deployment of several programs, for the
+// faults that `sluice up` cannot have.
 //
 // The pace divides all durations of rules and faults, and stretches recorded series: at a
 // pace of 4 an hour takes 15 minutes.
 type alarms struct {
 	watched
+	name         string // up, or programs
+	plan         []fault
 	pace         float64
 	alertmanager string // file of the program
 
@@ -42,110 +48,13 @@ type alarms struct {
 	mu        sync.Mutex
 	delivered map[string][]time.Time // notification times of Alertmanager's webhook, by alert
 	fired     []firing
+	recorded  map[string]recording // by alert
 }
 
 // firing is a period in which an alert fired.
 type firing struct {
 	alert      string
 	begin, end time.Time // end: zero while it fires
-}
-
-// fault is a fault of sluice up.
-type fault struct {
-	name string
-	must []string // alerts that it must raise
-	may  []string // alerts that may follow: late records and answers
-	do   func(a *alarms, ctx context.Context) error
-}
-
-// late are the alerts for late or missing records or answers.
-var late = []string{"FreshnessBurnsFast", "AckBurnsFast", "LagOld", "ApiErrors", "NotReady", "SluiceDown", "LaneWithoutOwner", "EngineDied"}
-
-// faults are injected in turn, repeatedly; the last one first, and only once.
-var faults = []fault{
-	{"kill the engine", []string{"EngineDied"}, late, func(a *alarms, _ context.Context) error { return a.d.SignalEngine(syscall.SIGKILL) }},
-	{"freeze the engine for 90 s", []string{"NotReady"}, late, func(a *alarms, ctx context.Context) error {
-		if err := a.d.SignalEngine(syscall.SIGSTOP); err != nil {
-			return err
-		}
-		a.hold(ctx)
-		return a.d.SignalEngine(syscall.SIGCONT)
-	}},
-	{"fill the disk for 90 s", []string{"DiskAlmostFull"}, late, func(a *alarms, ctx context.Context) error {
-		held := make(chan struct{})
-		go func() { defer close(held); a.hold(ctx) }()
-		for {
-			if err := a.fill(); err != nil {
-				return err
-			}
-			select {
-			case <-held:
-				return a.resize(diskSize)
-			case <-time.After(200 * time.Millisecond): // retried because deletions must not free space meanwhile
-			}
-		}
-	}},
-	{"a client without a good token", []string{"ClientRejected"}, nil, func(a *alarms, ctx context.Context) error {
-		for range 60 {
-			_, _ = a.post(ctx, a.d.URL+"/flow/flowRecord/batch", "no-token", "[]") // rejected
-			a.sleep(ctx, 1500*time.Millisecond)
-		}
-		return nil
-	}},
-	{"thirty documents that are no records", []string{"DeadLetters"}, nil, func(a *alarms, ctx context.Context) error {
-		status, err := a.post(ctx, a.d.Elastic+"/_bulk", a.d.Token, a.junk(30))
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("the bulk is answered %d", status)
-		}
-		return err
-	}},
-	{"an incident, and a timer that is overdue", []string{"IncidentsOpen", "WorkOverdue"}, nil, func(a *alarms, ctx context.Context) error {
-		const of = `"processInstanceKey":2251799813685255,"elementInstanceKey":2251799813685264,"processDefinitionKey":2251799813685250,"bpmnProcessId":"order","elementId":"work"`
-		_, err := a.post(ctx, a.d.URL+"/flow/flowRecord/batch", a.d.Token, "["+a.record("PROCESS_INSTANCE", "ELEMENT_ACTIVATED", `{"bpmnElementType":"PROCESS",`+of+`}`)+","+
-			a.record("INCIDENT", "CREATED", `{"errorType":"JOB_NO_RETRIES","errorMessage":"no",`+of+`}`)+","+
-			a.record("TIMER", "CREATED", `{"targetElementId":"work","repetitions":1,"dueDate":`+strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10)+`,`+of+`}`)+"]")
-		return err
-	}},
-}
-
-// diskSize is the size of the run's disk, in memory.
-const diskSize = "24g"
-
-// quiet is a source that posts every minute for an hour.
-const quiet = "quiet"
-
-func (a *alarms) data() string { return filepath.Join(a.d.Dir, "data") }
-
-// fill shrinks the disk to its used size.
-func (a *alarms) fill() error {
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(a.data(), &stat); err != nil {
-		return err
-	}
-	err := a.resize(fmt.Sprint((stat.Blocks-stat.Bfree)*uint64(stat.Bsize) + 64<<10))
-	if errors.Is(err, syscall.EINVAL) { // more was written meanwhile
-		return nil
-	}
-	return err
-}
-
-func (a *alarms) resize(size string) error {
-	return syscall.Mount("", a.data(), "", syscall.MS_REMOUNT, "size="+size)
-}
-
-// junk returns a bulk of n distinct documents that are not records.
-func (a *alarms) junk(n int) string {
-	var bulk strings.Builder
-	for i := range n {
-		fmt.Fprintf(&bulk, "{\"index\":{\"_index\":\"logs\"}}\n{\"message\":\"%d of %s\"}\n", i, time.Now())
-	}
-	return bulk.String()
-}
-
-// hold keeps a fault for 90 s, plus the time in which sluice up detects it at any pace.
-func (a *alarms) hold(ctx context.Context) {
-	a.sleep(ctx, 90*time.Second)
-	time.Sleep(8 * time.Second)
 }
 
 func (a *alarms) sleep(ctx context.Context, d time.Duration) {
@@ -182,10 +91,14 @@ func (a *alarms) post(ctx context.Context, to, token, body string) (int, error) 
 	if err != nil {
 		return 0, err
 	}
-	return res.StatusCode, res.Body.Close()
+	defer res.Body.Close()
+	if answer, _ := io.ReadAll(res.Body); bytes.Contains(answer, []byte(`"errors":true`)) {
+		return http.StatusTooManyRequests, nil
+	}
+	return res.StatusCode, nil
 }
 
-// trickle posts five records a second, and one a minute for the quiet source until silent.
+// trickle posts five records a second, and with the token of the quiet source one a minute until silent.
 // It retries rejected records, as an exporter does.
 func (a *alarms) trickle(ctx context.Context, token string, silent time.Time) error {
 	next := time.Now()
@@ -197,7 +110,7 @@ func (a *alarms) trickle(ctx context.Context, token string, silent time.Time) er
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
-		if time.Now().After(next) && time.Now().Before(silent) {
+		if token != "" && time.Now().After(next) && time.Now().Before(silent) {
 			_, _ = a.post(ctx, a.d.URL+"/flow/flowRecord/batch", token, a.record("JOB", "CREATED", `{"type":"quiet"}`)) // the next one comes soon
 			next = next.Add(a.paced(time.Minute))
 		}
@@ -240,23 +153,48 @@ func (a *alarms) atPace(rules []byte) []byte {
 	})
 }
 
-// start starts sluice up on its own disk, Prometheus, and Alertmanager.
-func (a *alarms) start(ctx context.Context, dir string) (stop func() error, err error) {
-	if a.d, err = deployment.New(deployment.Config{Bin: filepath.Dir(a.sluice), Dir: dir, Up: true, Exporters: true}); err != nil {
+// makeDeployment makes the deployment, without starting it: sluice up on a disk of its own, or the programs.
+func (a *alarms) makeDeployment(dir string) (addresses map[string]string, err error) {
+	cfg := deployment.Config{Bin: filepath.Dir(a.sluice), Dir: dir, Up: a.name == deployment.Up, Exporters: true}
+	if !cfg.Up {
+		monitor := programtest.Address()
+		cfg.Console, cfg.Links = true, true
+		cfg.Options = map[string][]string{
+			deployment.NATS: {"--monitor", monitor}, deployment.Ingester: {"--stream-max-bytes", strconv.Itoa(laneBudget), "--dead-max-bytes", strconv.Itoa(deadBudget)},
+			deployment.API: {"--stream-max-bytes", strconv.Itoa(laneBudget), "--dead-max-bytes", strconv.Itoa(deadBudget), "--nats-monitors", "http://" + monitor},
+		}
+	}
+	if a.d, err = deployment.New(cfg); err != nil {
 		return nil, err
+	}
+	if !cfg.Up {
+		return map[string]string{"api:8081": a.d.Process(deployment.API).Ops, "ingester:8082": a.d.Process(deployment.Ingester).Ops,
+			"console:8084": a.d.Process(deployment.Console).Ops}, nil
 	}
 	if err := syscall.Mount("sluice-alarms", a.data(), "tmpfs", 0, "size="+diskSize); err != nil {
 		return nil, fmt.Errorf("mount a disk that can be filled, which only root can: %w", err)
+	}
+	return map[string]string{"127.0.0.1:8081": a.d.Process(deployment.Up).Ops}, nil
+}
+
+// start starts the deployment, Prometheus, and Alertmanager.
+func (a *alarms) start(ctx context.Context, dir string) (stop func() error, err error) {
+	addresses, err := a.makeDeployment(dir)
+	if err != nil {
+		return nil, err
 	}
 	hook := httptest.NewServer(http.HandlerFunc(a.webhook))
 	a.prometheus = programtest.Address()
 	manager := programtest.Address()
 	stop = func() error {
-		err := errors.Join(a.d.Stop(), syscall.Unmount(a.data(), syscall.MNT_DETACH))
+		err := a.d.Stop()
+		if a.d.Up {
+			err = errors.Join(err, syscall.Unmount(a.data(), syscall.MNT_DETACH))
+		}
 		hook.Close()
 		return err
 	}
-	if err := errors.Join(a.configure(dir, a.d.Process(deployment.Up).Ops), a.d.Start(ctx)); err != nil {
+	if err := errors.Join(a.configure(dir, addresses), a.d.Start(ctx)); err != nil {
 		return stop, err
 	}
 	config, err := os.ReadFile(filepath.Join(dir, "prometheus.yml"))
@@ -266,7 +204,7 @@ func (a *alarms) start(ctx context.Context, dir string) (stop func() error, err 
 		return stop, err
 	}
 	every := fmt.Sprintf("%dms", a.paced(15*time.Second).Milliseconds())
-	text := strings.ReplaceAll(strings.ReplaceAll(string(config), "500ms", every), "127.0.0.1:9093", manager)
+	text := regexp.MustCompile(`(?:127\.0\.0\.1|alertmanager):9093`).ReplaceAllString(strings.ReplaceAll(string(config), "500ms", every), manager)
 	sent := regexp.MustCompile(`url_file: [^,]+`).ReplaceAllString(string(routes), "url: "+hook.URL)
 	sent = string(a.atPace([]byte(sent)))
 	for name, content := range map[string][]byte{"prometheus.yml": []byte(text), "alerts.yml": a.atPace(rules), "alertmanager.yml": []byte(sent)} {
@@ -291,7 +229,7 @@ func (a *alarms) start(ctx context.Context, dir string) (stop func() error, err 
 	return stop, nil
 }
 
-// run is the fault run: an hour and a quarter, divided by the pace.
+// run is the fault run: an hour and a half, divided by the pace.
 func (a *alarms) run(ctx context.Context, dir string) (err error) {
 	a.delivered = map[string][]time.Time{}
 	stop, err := a.start(ctx, dir)
@@ -301,11 +239,14 @@ func (a *alarms) run(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	token := auth.NewToken()
-	if err := auth.Edit(filepath.Join(a.data(), "tokens.yaml"), func(all []auth.Entry) ([]auth.Entry, error) {
-		return append(all, auth.Entry{Subject: quiet, Source: quiet, SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRecordsWrite}}), nil
-	}); err != nil {
-		return err
+	token := ""
+	if a.d.Up {
+		token = auth.NewToken()
+		if err := auth.Edit(filepath.Join(a.data(), "tokens.yaml"), func(all []auth.Entry) ([]auth.Entry, error) {
+			return append(all, auth.Entry{Subject: quiet, Source: quiet, SHA256: auth.Digest(token), Scopes: []flow.Scope{flow.ScopeRecordsWrite}}), nil
+		}); err != nil {
+			return err
+		}
 	}
 	a.begun = time.Now()
 	silent := a.begun.Add(a.paced(70 * time.Minute))
@@ -315,27 +256,37 @@ func (a *alarms) run(ctx context.Context, dir string) (err error) {
 	beside.Go(func() error { return a.trickle(posting, token, silent) })
 	beside.Go(func() error { return a.follow(posting) })
 
-	var done []carried
-	for at, n := a.begun.Add(a.paced(4*time.Minute)), 0; ctx.Err() == nil && at.Before(silent.Add(-a.paced(8*time.Minute))); at, n = at.Add(a.paced(2*time.Minute)), n+1 {
-		a.wait(ctx, at)
-		f := faults[len(faults)-1]
-		if n > 0 {
-			f = faults[(n-1)%(len(faults)-1)]
-		}
-		done = append(done, carried{f, time.Now()})
-		if err := f.do(a, ctx); err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
-		}
+	done, err := a.inject(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "foreign:", err)
 	}
-	a.wait(ctx, silent)
-	done = append(done, carried{fault{name: "the source quiet stops posting", must: []string{"SourceSilent"}}, time.Now()})
-	a.wait(ctx, silent.Add(a.paced(22*time.Minute)))
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if err == nil && a.d.Up {
+		a.wait(ctx, silent)
+		done = append(done, carried{fault{name: "the source quiet stops posting", must: []string{"SourceSilent"}}, time.Now()})
+		a.wait(ctx, silent.Add(a.paced(22*time.Minute)))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return errors.Join(a.judge(done), a.writeTests(ctx, dir))
+	recorded, failed := a.recordings(ctx)
+	a.recorded = recorded
+	return errors.Join(err, ctx.Err(), a.judge(done), failed)
+}
+
+// inject carries out the plan, from four minutes after the begin on.
+func (a *alarms) inject(ctx context.Context) (done []carried, err error) {
+	at := a.begun.Add(a.paced(4 * time.Minute))
+	for _, f := range a.plan {
+		if a.wait(ctx, at); ctx.Err() != nil {
+			return done, ctx.Err()
+		}
+		done = append(done, carried{f, time.Now()})
+		if err := f.do(a, ctx); err != nil {
+			return done, fmt.Errorf("%s: %w", f.name, err)
+		}
+		at = at.Add(a.paced(cmp.Or(f.apart, 2*time.Minute)))
+	}
+	a.wait(ctx, at)
+	return done, nil
 }
 
 func (a *alarms) wait(ctx context.Context, at time.Time) {
@@ -393,7 +344,7 @@ func (a *alarms) judge(done []carried) error {
 		}
 		raised[of] = append(raised[of], f)
 	}
-	fmt.Println("| after | fault | alert, after, delivered after |\n|--:|---|---|")
+	fmt.Printf("\n%s:\n\n| after | fault | alert, after, delivered after |\n|--:|---|---|\n", a.name)
 	for i, c := range done {
 		var all []string
 		missing := slices.Clone(c.must)

@@ -34,9 +34,9 @@ type options struct {
 	Deploy  string  `default:"deploy" type:"path" help:"Folder of alerts and dashboards."`
 	Sluice  string  `default:".cache/programs/plain/sluice" type:"path" help:"The program sluice."`
 	Tools   string  `default:".cache/foreign" type:"path" help:"Folder of the clients that install.sh installed."`
-	Only    string  `help:"Run only clients whose name contains this."`
+	Only    string  `help:"Run only clients, or deployments of --alarms, whose name contains this."`
 	Alarms  float64 `help:"Instead: run faults for an hour and a half at this multiple of the pace, with Alertmanager, and list the alerts of each."`
-	Keep    string  `default:".cache/alarms" type:"path" help:"Folder of that run, with recorded.yml."`
+	Keep    string  `default:".cache/alarms" type:"path" help:"Folder of that run, with alerts_test.yml."`
 	All     bool    `help:"Also fail if a client is not installed."`
 }
 
@@ -121,12 +121,7 @@ type result struct {
 // run starts the product, and then the clients.
 func (o options) run(ctx context.Context) error {
 	if o.Alarms > 0 {
-		if err := errors.Join(os.RemoveAll(o.Keep), os.MkdirAll(o.Keep, 0o700)); err != nil {
-			return err
-		}
-		a := alarms{watched: watched{bin: filepath.Join(o.Tools, "prometheus/usr/bin"), deploy: o.Deploy, sluice: o.Sluice}, pace: o.Alarms,
-			alertmanager: filepath.Join(o.Tools, "prometheus/usr/bin/prometheus-alertmanager")}
-		return a.run(ctx, o.Keep)
+		return o.alarms(ctx)
 	}
 	dir, err := os.MkdirTemp("", "sluice-foreign-")
 	if err != nil {
@@ -156,6 +151,27 @@ func (o options) run(ctx context.Context) error {
 		})
 	}
 	return errors.Join(all.Wait(), o.tell(results), stop())
+}
+
+// alarms has both deployments run their faults at once.
+func (o options) alarms(ctx context.Context) error {
+	if err := os.RemoveAll(o.Keep); err != nil {
+		return err
+	}
+	w := watched{bin: filepath.Join(o.Tools, "prometheus/usr/bin"), deploy: o.Deploy, sluice: o.Sluice}
+	manager := filepath.Join(w.bin, "prometheus-alertmanager")
+	both := []*alarms{
+		{watched: w, name: deployment.Up, plan: append([]fault{once}, slices.Repeat(frequent, 6)[:28]...), pace: o.Alarms, alertmanager: manager},
+		{watched: w, name: "programs", plan: ofPrograms, pace: o.Alarms, alertmanager: manager},
+	}
+	both = slices.DeleteFunc(both, func(a *alarms) bool { return !strings.Contains(a.name, o.Only) })
+	failed := make([]error, len(both))
+	var all errgroup.Group
+	for i, a := range both {
+		all.Go(func() error { failed[i] = a.run(ctx, filepath.Join(o.Keep, a.name)); return nil })
+	}
+	_ = all.Wait()
+	return errors.Join(append(failed, writeTests(ctx, o.Keep, both...))...)
 }
 
 // start starts sluice up in a folder, and returns the clients' environment.

@@ -95,7 +95,7 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.d.Stop()) }()
 	up := w.d.Process(deployment.Up)
-	if err := errors.Join(w.configure(dir, up.Ops), w.d.Start(ctx)); err != nil {
+	if err := errors.Join(w.configure(dir, map[string]string{"127.0.0.1:8081": up.Ops}), w.d.Start(ctx)); err != nil {
 		return err
 	}
 
@@ -167,10 +167,14 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	})
 }
 
-// configure copies sluice-up.yml with this check's address and intervals, and alerts.yml
-// with short durations.
-func (w *watched) configure(dir, ops string) error {
-	content, err := os.ReadFile(filepath.Join(w.deploy, "prometheus/sluice-up.yml"))
+// configure copies sluice-up.yml, or else prometheus.yml, with this check's intervals and the addresses of its
+// targets, without those that it has not; and alerts.yml with short durations.
+func (w *watched) configure(dir string, addresses map[string]string) error {
+	file := "prometheus/prometheus.yml"
+	if w.d.Up {
+		file = "prometheus/sluice-up.yml"
+	}
+	content, err := os.ReadFile(filepath.Join(w.deploy, file))
 	if err != nil {
 		return err
 	}
@@ -179,14 +183,26 @@ func (w *watched) configure(dir, ops string) error {
 		return err
 	}
 	config["global"] = map[string]string{"scrape_interval": "500ms", "evaluation_interval": "500ms"}
+	var jobs []any
+	for _, job := range config["scrape_configs"].([]any) {
+		text, err := yaml.Marshal(job)
+		if err != nil {
+			return err
+		}
+		for target, address := range addresses {
+			if strings.Contains(string(text), target) {
+				jobs = append(jobs, map[string]any{"job_name": job.(map[string]any)["job_name"], "static_configs": []any{map[string]any{"targets": []string{address}}}})
+			}
+		}
+	}
+	if len(jobs) != len(addresses) {
+		return fmt.Errorf("%s does not scrape each of %v", file, addresses)
+	}
+	config["scrape_configs"] = jobs
 	if content, err = yaml.Marshal(config); err != nil {
 		return err
 	}
-	text := strings.ReplaceAll(string(content), "127.0.0.1:8081", ops)
-	if !strings.Contains(text, ops) {
-		return errors.New("sluice-up.yml does not scrape 127.0.0.1:8081")
-	}
-	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), content, 0o600); err != nil {
 		return err
 	}
 	rules, err := os.ReadFile(filepath.Join(w.deploy, "prometheus/alerts.yml"))

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,34 +23,69 @@ type recording struct {
 	labels          string
 }
 
-// writeTests writes unit tests of the rules that fired, from Prometheus's series at
-// intervals of 15 s. The caller holds mu.
-func (a *alarms) writeTests(ctx context.Context, dir string) error {
-	rules := regexp.MustCompile(`(?s)- alert: (\w+)\n +expr: (.*?)\n +(?:for|labels):`)
+var ruleOf = regexp.MustCompile(`(?s)- alert: (\w+)\n +expr: (.*?)\n +(?:for|labels):`)
+
+// recordings are those of the rules that fired, from Prometheus's series at intervals of 15 s. The caller holds mu.
+func (a *alarms) recordings(ctx context.Context) (map[string]recording, error) {
 	content, err := os.ReadFile(filepath.Join(a.deploy, "prometheus/alerts.yml"))
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]recording{}
+	for _, rule := range ruleOf.FindAllSubmatch(content, -1) {
+		name := string(rule[1])
+		first := slices.IndexFunc(a.fired, func(f firing) bool { return f.alert == name })
+		if first < 0 {
+			continue
+		}
+		if all[name], err = a.recording(ctx, name, string(rule[2]), a.fired[first]); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return all, nil
+}
+
+// writeTests writes the unit tests of all rules, each of the first run that raised it, and runs them by promtool. A
+// rule that no fault raised is an error.
+func writeTests(ctx context.Context, dir string, runs ...*alarms) error {
+	folder := filepath.Join(runs[0].deploy, "prometheus")
+	rules, err := os.ReadFile(filepath.Join(folder, "alerts.yml"))
+	before, readErr := os.ReadFile(filepath.Join(folder, "alerts_test.yml"))
+	if err := errors.Join(err, readErr); err != nil {
+		return err
+	}
+	var wrong []error
+	header, _, _ := strings.Cut(string(before), "tests:\n")
+	out := header + "tests:\n"
+	for _, rule := range ruleOf.FindAllSubmatch(rules, -1) {
+		name := string(rule[1])
+		of := slices.IndexFunc(runs, func(a *alarms) bool { return a.recorded[name].labels != "" })
+		if of < 0 {
+			wrong = append(wrong, fmt.Errorf("no fault raised %s", name))
+			continue
+		}
+		out += runs[of].recorded[name].test()
+	}
+	err = errors.Join(os.WriteFile(filepath.Join(dir, "alerts_test.yml"), []byte(out), 0o644), os.WriteFile(filepath.Join(dir, "alerts.yml"), rules, 0o644))
 	if err != nil {
 		return err
 	}
-	var out strings.Builder
-	for _, rule := range rules.FindAllSubmatch(content, -1) {
-		name := string(rule[1])
-		first := slices.IndexFunc(a.fired, func(f firing) bool { return f.alert == name })
-		if first < 0 || strings.Contains(string(rule[2]), "_bucket") || name == "Watchdog" {
-			continue
-		}
-		r, err := a.recording(ctx, name, string(rule[2]), a.fired[first])
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		out.WriteString(r.test())
+	said, err := exec.CommandContext(ctx, filepath.Join(runs[0].bin, "promtool"), "test", "rules", filepath.Join(dir, "alerts_test.yml")).CombinedOutput()
+	if err != nil {
+		wrong = append(wrong, fmt.Errorf("promtool: %w\n%s", err, said))
 	}
-	return os.WriteFile(filepath.Join(dir, "recorded.yml"), []byte(out.String()), 0o644)
+	return errors.Join(wrong...)
 }
+
+var selector = regexp.MustCompile(`\b(?:sluice_\w+|up)\b(?:\{[^}]*\})?`)
 
 // recording reads the series of a rule around its first alert.
 func (a *alarms) recording(ctx context.Context, name, expr string, f firing) (r recording, err error) {
 	back := 20 * time.Minute
-	if strings.Contains(expr, "1h") {
+	if strings.Contains(expr, "[30m]") {
+		back = 45 * time.Minute
+	}
+	if strings.Contains(expr, "[1h") {
 		back = 95 * time.Minute
 	}
 	step := a.paced(15 * time.Second)
@@ -64,10 +100,13 @@ func (a *alarms) recording(ctx context.Context, name, expr string, f firing) (r 
 	if now := time.Now(); to.After(now) {
 		to = now
 	}
-	names := slices.Compact(slices.Sorted(slices.Values(regexp.MustCompile(`\bsluice_\w+|\bup\b`).FindAllString(expr, -1))))
-	found, err := a.ranged(ctx, `{__name__=~"`+strings.Join(names, "|")+`"}`, from, to, step)
-	if err != nil {
-		return r, err
+	found := map[string][]string{}
+	for _, one := range slices.Compact(slices.Sorted(slices.Values(selector.FindAllString(expr, -1)))) {
+		series, err := a.ranged(ctx, one, from, to, step)
+		if err != nil {
+			return r, err
+		}
+		maps.Copy(found, series)
 	}
 	alerts, err := a.ranged(ctx, `ALERTS{alertname="`+name+`", alertstate="firing"}`, from, to, step)
 	if err != nil || len(alerts) == 0 {
@@ -80,9 +119,10 @@ func (a *alarms) recording(ctx context.Context, name, expr string, f firing) (r 
 	for until < len(fires) && fires[until] != "_" {
 		until++
 	}
-	r.before, r.at = begin-2, begin+(until-begin)*2/3
-	if until+1 < len(fires) {
-		r.end = until + 1
+	// Its samples are not those that Prometheus saw: what is near the first and the last is not judged.
+	r.before, r.at = max(0, begin-4), begin+(until-begin)*2/3
+	if until+2 < len(fires) {
+		r.end = until + 2
 	}
 	for series, values := range found {
 		if slices.ContainsFunc(values, func(v string) bool { return v != "_" && v != "0" }) {
@@ -107,7 +147,7 @@ func (a *alarms) ranged(ctx context.Context, query string, from, to time.Time, s
 		var labels []string
 		for _, label := range slices.Sorted(maps.Keys(s.Metric)) {
 			value := s.Metric[label]
-			if label == "instance" {
+			if port, is := strings.CutPrefix(value, "127.0.0.1:"); is && port != "" {
 				value = "127.0.0.1:8081"
 			}
 			if label != "__name__" {
