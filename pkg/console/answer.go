@@ -189,7 +189,7 @@ func writeCSV(ctx context.Context, db Warehouse, sql string, most int, w io.Writ
 		})
 	out.Flush()
 	if err == nil && more {
-		err = fmt.Errorf("there are more than %d rows: add a LIMIT or a condition", most)
+		err = fmt.Errorf("more than %d rows: add a LIMIT or a condition", most)
 	}
 	if err == nil {
 		err = out.Error()

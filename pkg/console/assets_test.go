@@ -79,9 +79,9 @@ func TestAssetsAreSmallAndKept(t *testing.T) {
 		return nil
 	})
 	fatal(t, err)
-	const most = 500_000
-	if total > most || total == 0 {
-		t.Errorf("all assets have %d bytes as they are sent, want at most %d", total, most)
+	const limit = 500_000
+	if total > limit || total == 0 {
+		t.Errorf("all assets have %d bytes as they are sent, want at most %d", total, limit)
 	}
 	t.Logf("all assets have %d bytes as they are sent", total)
 

@@ -19,12 +19,12 @@ import (
 )
 
 type Config struct {
-	Listen  string        `default:"127.0.0.1:8083" help:"Address for browsers. Beyond this machine put a proxy with TLS before it, and say --https."`
-	Secure  bool          `name:"https" help:"Browsers come by https, through a proxy: the cookie of a session goes nowhere else."`
-	Every   time.Duration `default:"1s" help:"How often a page that is live asks again. Programs, NATS and ClickHouse are asked as often, once for all browsers."`
-	Stuck   time.Duration `name:"stuck-after" default:"1h" help:"An active instance in which nothing has happened for so long counts as stuck in /metrics."`
-	Grafana string        `placeholder:"URL" help:"Grafana with the dashboards of deploy/grafana, as browsers reach it: the first page links to it."`
-	Operate string        `placeholder:"URL" help:"Camunda Operate, as browsers reach it: the page of an instance links to it."`
+	Listen  string        `default:"127.0.0.1:8083" help:"Address for browsers. For other machines, use a TLS proxy and --https."`
+	Secure  bool          `name:"https" help:"Browsers connect through a TLS proxy: session cookies are sent over https only."`
+	Every   time.Duration `default:"1s" help:"Refresh interval of live pages. Programs, NATS, and ClickHouse are queried once per interval for all browsers."`
+	Stuck   time.Duration `name:"stuck-after" default:"1h" help:"An active instance without an event for this time is stuck: it needs attention and counts in sluice_stuck_instances."`
+	Grafana string        `placeholder:"URL" help:"Address of Grafana with the dashboards of deploy/grafana, as browsers reach it. The overview links to it."`
+	Operate string        `placeholder:"URL" help:"Address of Camunda Operate, as browsers reach it. Instances link to it."`
 
 	Idle    time.Duration `kong:"-" default:"1h"`  // a session expires after this time without a request
 	Session time.Duration `kong:"-" default:"12h"` // maximum age of a session
@@ -86,7 +86,7 @@ type Server struct {
 func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Every < minEvery {
-		return nil, fmt.Errorf("--every is %s, at least %s must be between two looks", cfg.Every, minEvery)
+		return nil, fmt.Errorf("--every is %s: set at least %s", cfg.Every, minEvery)
 	}
 	files, err := loadAssets()
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /query.csv", s.signedIn(s.queryCSV))
 
 	mux.HandleFunc("/", s.page(func(http.ResponseWriter, *http.Request, *session) error {
-		return refuse(http.StatusNotFound, "There is no such page.")
+		return refuse(http.StatusNotFound, "Page not found.")
 	}))
 	return s.guard(mux)
 }

@@ -161,7 +161,7 @@ func (s *Server) letterOf(r *http.Request) (Letter, error) {
 	}
 	l, found, err := s.letters.Get(r.Context(), number)
 	if err == nil && !found {
-		err = refuse(http.StatusNotFound, "There is no dead letter %d: it was replayed or dropped.", number)
+		err = refuse(http.StatusNotFound, "Dead letter %d does not exist: it was replayed or dropped.", number)
 	}
 	return l, err
 }
@@ -216,7 +216,7 @@ func (s *Server) deadPlan(w http.ResponseWriter, r *http.Request, who *session) 
 	}
 	do := r.FormValue("do")
 	if do != "replay" && do != "drop" {
-		return refuse(http.StatusBadRequest, "Say whether the letters are to be replayed or dropped.")
+		return refuse(http.StatusBadRequest, "The form has no action: choose Replay or Drop.")
 	}
 	chosen, err := numbersOf(r)
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Server) deadPlan(w http.ResponseWriter, r *http.Request, who *session) 
 	}
 	all := r.FormValue("all") != ""
 	if !all && len(chosen) == 0 {
-		return refuse(http.StatusBadRequest, "Which ones? Choose letters in the list, or all of a reason.")
+		return refuse(http.StatusBadRequest, "No letter selected: select letters in the list, or all of a reason.")
 	}
 	page := planPage{Drop: do == "drop"}
 	for l, err := range s.letters.List(r.Context()) {
@@ -251,9 +251,9 @@ func (s *Server) deadPlan(w http.ResponseWriter, r *http.Request, who *session) 
 		}
 	}
 	if len(page.Numbers) == 0 {
-		return refuse(http.StatusNotFound, "None of these letters is there any more: they were replayed or dropped meanwhile.")
+		return refuse(http.StatusNotFound, "These letters no longer exist: they were replayed or dropped.")
 	}
-	return s.show(w, r, who, "deadplan", "What would be done", page)
+	return s.show(w, r, who, "deadplan", "Preview", page)
 }
 
 // numbersOf reads letter numbers from a form: repeated fields, or a list in one field.
@@ -294,7 +294,7 @@ func (s *Server) deadReplay(w http.ResponseWriter, r *http.Request, who *session
 
 func (s *Server) deadDrop(w http.ResponseWriter, r *http.Request, who *session) error {
 	if r.FormValue("forever") == "" {
-		return refuse(http.StatusBadRequest, "Nothing was dropped: say that you know that they cannot be had back.")
+		return refuse(http.StatusBadRequest, "Nothing was dropped: tick the box to confirm.")
 	}
 	return s.settle(w, r, who, true, func(ctx context.Context, l Letter) (bool, error) {
 		return false, s.letters.Drop(ctx, who.Subject(), l)
@@ -313,7 +313,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *session, dr
 		return err
 	}
 	if len(numbers) == 0 {
-		return refuse(http.StatusBadRequest, "Which ones? The form names no letter.")
+		return refuse(http.StatusBadRequest, "The form names no letter: select some in the list.")
 	}
 	page := donePage{Drop: drop}
 	var mu sync.Mutex
@@ -354,5 +354,5 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request, who *session, dr
 		did = "dropped"
 	}
 	s.log.Info("dead letters were "+did+" at the console", "subject", who.Subject(), "letters", page.Done, "failed", len(page.Failed), "security", true)
-	return s.show(w, r, who, "deaddone", "What was done", page)
+	return s.show(w, r, who, "deaddone", "Result", page)
 }

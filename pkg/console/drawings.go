@@ -45,7 +45,7 @@ func drawSpark(counts []uint64) drawing {
 	for _, n := range counts {
 		most, sum = max(most, n), sum+n
 	}
-	p.begin("spark", fmt.Sprintf("%d instances began in the time, at most %d in a step of it", sum, most), 5*len(counts), 24)
+	p.begin("spark", fmt.Sprintf("%d instances started in the period, at most %d per step", sum, most), 5*len(counts), 24)
 	for i, n := range counts {
 		height := math.Ceil(22 * float64(n) / float64(most))
 		p.f(`<rect x="%d" y="%.0f" width="4" height="%.0f"/>`, 5*i, 23-height, height+1)
@@ -64,7 +64,7 @@ func drawBars(c chosen, bars []bar) drawing {
 		most, sum = max(most, b.Instances), sum+b.Instances
 	}
 	var p pen
-	p.open("group", "bars", fmt.Sprintf("How long %d completed instances took: from %s to %s", sum, stepSpan(first), stepSpan(last+1)), int(last-first+1)*width+60, height+2*room)
+	p.open("group", "bars", fmt.Sprintf("Durations of %d completed instances, from %s to %s", sum, stepSpan(first), stepSpan(last+1)), int(last-first+1)*width+60, height+2*room)
 	for _, b := range bars {
 		x, tall := int(b.Step-first)*width, int(math.Ceil(height*float64(b.Instances)/float64(most)))
 		p.f(`<g><title>%s to %s: %d instances</title><rect x="%d" y="%d" width="%d" height="%d"/>`, stepSpan(b.Step), stepSpan(b.Step+1), b.Instances, x+2, room+height-tall, width-4, tall)
@@ -126,7 +126,7 @@ func drawGantt(steps []stepRow, now time.Time) drawing {
 		return *t
 	}
 	var p pen
-	p.begin("gantt", fmt.Sprintf("When %d elements were entered and left, in %s", len(steps), span(whole)), labels+width+20, top+row*len(steps)+8)
+	p.begin("gantt", fmt.Sprintf("Timeline of %d elements, %s", len(steps), span(whole)), labels+width+20, top+row*len(steps)+8)
 	for i := range 5 {
 		at := labels + width*i/4
 		p.f(`<line x1="%d" y1="%d" x2="%d" y2="%d"/><text class="axis" x="%d" y="16" text-anchor="%s">%s</text>`,

@@ -61,6 +61,6 @@ func (a Asked) Follows(ctx context.Context, source, process string, w window) ([
 	return p.Rows, p.Err
 }
 
-func OpenWorkSQL(quiet time.Duration, most int64) string {
-	return openWorkSQL(time.Now(), quiet, most)
+func OpenWorkSQL(quiet time.Duration, limit int64) string {
+	return openWorkSQL(time.Now(), quiet, limit)
 }

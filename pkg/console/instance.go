@@ -160,7 +160,7 @@ func (s *Server) instance(w http.ResponseWriter, r *http.Request, who *session) 
 	case err != nil:
 		return err
 	case row == nil:
-		return refuse(http.StatusNotFound, "There is no instance %q of the source %q, or your token may not see it.", key, source)
+		return refuse(http.StatusNotFound, "Instance %q of source %q does not exist, or your token cannot read it.", key, source)
 	}
 	page := s.instanceData(r.Context(), who, *row)
 	if s.cfg.Operate != "" {
@@ -421,7 +421,7 @@ func (p *instancePage) Of(kinds ...string) (all []spanRow) {
 func (s *Server) definition(w http.ResponseWriter, r *http.Request, who *session) error {
 	key, err := strconv.ParseInt(r.FormValue("key"), 10, 64)
 	if err != nil {
-		return refuse(http.StatusBadRequest, "The key %q of the definition is no number.", r.FormValue("key"))
+		return refuse(http.StatusBadRequest, "The definition key %q is not a number.", r.FormValue("key"))
 	}
 	var xml string
 	sql := fmt.Sprintf("SELECT xml FROM flow.v_process_definitions WHERE source = %s AND process_definition_key = %d AND %s",
@@ -430,7 +430,7 @@ func (s *Server) definition(w http.ResponseWriter, r *http.Request, who *session
 		return err
 	}
 	if xml == "" {
-		return refuse(http.StatusNotFound, "There is no diagram of the definition %d.", key)
+		return refuse(http.StatusNotFound, "Definition %d has no diagram.", key)
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // so that no browser renders it as a page
 	_, _ = w.Write([]byte(xml))                                 // fails only when the browser has disconnected

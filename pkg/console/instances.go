@@ -13,17 +13,17 @@ var instanceKind = &kind{
 	filters: []filter{
 		{Name: "q", Label: "Key, variable (name=value), or error text", Size: 34},
 		statesOf("ACTIVE", "COMPLETED", "CANCELED", "EXPIRED"),
-		{Name: "incident", Label: "Incident", Choices: []choice{{"", "any"}, {"open", "open"}, {"had", "had one"}, {"trouble", "had one, or canceled"}}},
-		{Name: "at", Label: "At the element", Choices: []choice{{"", "at any time"}, {"now", "now"}, {"incident", "with an open incident"}}, more: true},
+		{Name: "incident", Label: "Incident", Choices: []choice{{"", "any"}, {"open", "open"}, {"had", "open or resolved"}, {"trouble", "any, or canceled"}}},
+		{Name: "at", Label: "At element", Choices: []choice{{"", "at any time"}, {"now", "now"}, {"incident", "with an open incident"}}, more: true},
 		{Name: "error", Label: "Error type", Size: 16, more: true},
 		{Name: "business", Label: "Business key", Size: 14, column: "business_key", more: true},
 		{Name: "quiet", Label: "No event for", Span: true, Size: 5, more: true},
 		{Name: "min", Label: "Duration from", Span: true, Size: 5, more: true},
 		{Name: "max", Label: "to, such as 90s, 2h, 3d", Span: true, Size: 5, more: true},
-		{Name: "bar", Label: "Bar of the histogram", Digits: true, Size: 3, more: true},
+		{Name: "bar", Label: "Histogram bar", Digits: true, Size: 3, more: true},
 		{Name: "variant", Label: "Variant", Digits: true, Size: 8, more: true},
-		{Name: "called", Label: "Called by the instance", Size: 14, more: true},
-		{Name: "caller", Label: "Called by the process", Size: 14, more: true},
+		{Name: "called", Label: "Calling instance", Size: 14, more: true},
+		{Name: "caller", Label: "Calling process", Size: 14, more: true},
 	},
 }
 
@@ -190,12 +190,12 @@ func (s *Server) why(ctx context.Context, a *asked, rows answer) map[string]stri
 	p := listPage{asked: a, Answer: rows}
 	for _, row := range rows.Rows {
 		cells := p.cells(row)
-		reason := "a key in it"
+		reason := "key of a record"
 		switch text {
 		case cells["instance"].Text:
-			reason = "its key"
+			reason = "instance key"
 		case cells["business_key"].Text:
-			reason = "its business key"
+			reason = "business key"
 		}
 		all[cells["source"].Text+" "+cells["instance"].Text] = reason
 	}

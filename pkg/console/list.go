@@ -40,13 +40,13 @@ func sharedFilters(window string) []filter {
 		{Name: "instance", Label: "Instance", Size: 18, column: "instance", more: true},
 		{Name: "window", Value: window, Hidden: true}, {Name: "from", Hidden: true}, {Name: "to", Hidden: true}, {Name: "compare", Hidden: true},
 		{Name: "as_of", Label: "As of", more: true},
-		{Name: "any", Label: "Begun", Choices: []choice{{"", "in that time"}, {"1", "at any time"}}},
+		{Name: "any", Label: "Started", Choices: []choice{{"", "in the period"}, {"1", "at any time"}}},
 	}
 }
 
 var (
 	stateColumns  = []column{{"instance", "Instance"}, {"process", "Process"}, {"element", "Element"}}
-	momentColumns = []column{{"state", "State"}, {"began", "Created"}, {"took_ms", "Took"}, {"source", "Source"}}
+	momentColumns = []column{{"state", "State"}, {"began", "Created"}, {"took_ms", "Duration"}, {"source", "Source"}}
 )
 
 // between puts a kind's own columns between those of every list.
@@ -93,7 +93,7 @@ func isOverdue(a *asked) []string {
 var kinds = []*kind{
 	instanceKind,
 	{
-		Path: "/elements", Title: "Elements", Many: "executions of elements", rows: (*asked).elementRows,
+		Path: "/elements", Title: "Elements", Many: "element executions", rows: (*asked).elementRows,
 		columns: between(column{"type", "Type"}), by: []string{"element", "state"},
 		filters: []filter{{Name: "type", Label: "Type", column: "type", Size: 14}, statesOf("ACTIVE", "COMPLETED", "TERMINATED"), {Name: "variant", Label: "Variant", Digits: true, Size: 8, more: true}},
 	},
@@ -122,13 +122,13 @@ var kinds = []*kind{
 		filters: []filter{statesOf("WAITING", "TRIGGERED", "CANCELED"), overdue}, matches: isOverdue,
 	},
 	{
-		Path: "/messages", Title: "Messages", Many: "subscriptions to messages",
+		Path: "/messages", Title: "Messages", Many: "message subscriptions",
 		rows:    viewRows("flow.v_message_waits", "bpmn_process_id AS process, message_name AS name, correlation_key AS correlation, v.state AS state, created_at AS began, dateDiff('millisecond', created_at, coalesce(correlated_at, deleted_at)) AS took_ms", "created_at"),
 		columns: between(column{"name", "Message"}, column{"correlation", "Correlation key"}), by: []string{"name", "state"},
 		filters: []filter{{Name: "name", Label: "Message", column: "name", Size: 14}, {Name: "correlation", Label: "Correlation key", column: "correlation", Size: 14}, statesOf("WAITING", "CORRELATED", "DELETED")},
 	},
 	{
-		Path: "/decisions", Title: "Decisions", Many: "evaluations of decisions",
+		Path: "/decisions", Title: "Decisions", Many: "decision evaluations",
 		rows:    viewRows("flow.v_decisions", "bpmn_process_id AS process, decision_id AS name, v.state AS state, substringUTF8(if(failure = '', output, failure), 1, 200) AS message, evaluated_at AS began, toInt64OrNull('') AS took_ms", "evaluated_at"),
 		columns: between(column{"name", "Decision"}, column{"message", "Result"}), by: []string{"name", "state"},
 		filters: []filter{{Name: "name", Label: "Decision", column: "name", Size: 14}, statesOf("EVALUATED", "FAILED")},

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/pkg/warehouse"
 )
 
 var (
@@ -150,6 +152,12 @@ func testLists(t *testing.T, w *world) {
 	for i, intent := range []string{"ACTIVATED", "COMPLETED"} { // it has ended, since other tests count active instances
 		w.store(t, fmt.Sprintf(`{"id":"t-%[1]d","partitionId":3,"position":%[1]d,"key":910000001,"timestamp":1600000000000,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":"ELEMENT_%[2]s","value":{"bpmnElementType":"PROCESS","bpmnProcessId":"named","elementId":"named","processInstanceKey":"order-17/b","version":1,"businessId":"B 17","tenantId":"<default>"}}`, 910_000_001+i, intent))
 	}
-	get("/instances?q=order-17%2Fb", http.StatusOK, "order-17/b", ">its key<")
+	get("/instances?q=order-17%2Fb", http.StatusOK, "order-17/b", ">instance key<")
 	get("/instances?window=all&business=B+17", http.StatusOK, "order-17/b")
+	// An instance of which only a late record is left.
+	fatal(t, w.inserter.Retain(t.Context(), warehouse.Retention{Table: "instances", Days: 3000}))
+	_, err = w.inserter.ExpireHistory(t.Context())
+	fatal(t, err)
+	w.store(t, `{"id":"t-3","partitionId":3,"position":910000003,"key":910000003,"timestamp":1500000000000,"recordType":"EVENT","valueType":"PROCESS_INSTANCE","intent":"ELEMENT_MIGRATED","value":{"bpmnElementType":"PROCESS","bpmnProcessId":"named","elementId":"named","processInstanceKey":"order-16","version":1,"tenantId":"<default>"}}`)
+	get("/instances?any=1&state=EXPIRED", http.StatusOK, `value="1">1</data> instances`, "order-16", `"state state-EXPIRED"`)
 }

@@ -78,9 +78,9 @@ sluice_ingest_table_missing_messages{lane="2"} 1200
 	for _, text := range []string{
 		"ClickHouse does not answer", "is not ready: nats: no server", "The program at http://127.0.0.1:1 does not answer",
 		"Lane 0 is read by no ingester", "Lane 0 uses 96 % of its disk budget: posts are about to be rejected", "Lane 1 is halted", "Lane 2: the table lacks 1,200 messages",
-		"Changes of users and dataset fields are not applied", "Dead letters use 90 % of their room",
-		"Lane 1 uses 81 % of its disk budget.", "Lane 2 is retrying", "1 dead letter needs a decision", "Source &#34;cluster-a&#34; is being moved",
-		"Client engine-a at 192.0.2.7 is rejected: token_invalid (401), 51 times within 60 s", "The newest tokens of the api cannot be used",
+		"Changes of users and dataset fields are not applied", "Dead letters use 90 % of their limit",
+		"Lane 1 uses 81 % of its disk budget.", "Lane 2 is retrying", "1 dead letter to replay or drop", "Source &#34;cluster-a&#34; is moving",
+		"Client engine-a at 192.0.2.7 is rejected: token_invalid (401), 51 times within 60 s", "The api cannot load the newest tokens",
 	} {
 		at := strings.Index(body, text)
 		if at <= last {
@@ -123,9 +123,9 @@ func TestBrowsersShareOneLook(t *testing.T) {
 		})
 	}
 	all.Wait()
-	most := int64(time.Since(began)/(300*time.Millisecond)) + 1
-	if n := looks.Load() - before; n > most || n < 2 {
-		t.Errorf("ten browsers made %d looks within %s, want 2 to %d", n, time.Since(began), most)
+	limit := int64(time.Since(began)/(300*time.Millisecond)) + 1
+	if n := looks.Load() - before; n > limit || n < 2 {
+		t.Errorf("ten browsers made %d looks within %s, want 2 to %d", n, time.Since(began), limit)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestABusyClickHouseIsNotCalledAway(t *testing.T) {
 	s := newSite(t, func(_ *console.Config, d *console.Deps) { d.Warehouse = full{} })
 	s.signIn(reader)
 	res, body := s.get("/")
-	wants(t, "now", res, body, http.StatusOK, "ClickHouse answers, and has no room for the console", "KILL QUERY", "<td>has no room for the console</td>")
+	wants(t, "now", res, body, http.StatusOK, "ClickHouse rejects the console&#39;s queries", "KILL QUERY", "<td>rejects the console's queries</td>")
 	if strings.Contains(body, "does not answer") {
 		t.Errorf("a busy ClickHouse is called away:\n%s", body)
 	}

@@ -40,9 +40,9 @@ type openRow struct {
 const maxSeries = 50
 
 var (
-	incidentsDesc = prometheus.NewDesc("sluice_open_incidents", "Open incidents, by process and type of the error. The 50 largest, the rest as other.", []string{"process", "type"}, nil)
-	overdueDesc   = prometheus.NewDesc("sluice_overdue", "Timers and user tasks past their due date, and jobs that their worker has kept beyond the deadline (where JOB_BATCH records are exported), by kind (timer, task, job) and process. The 50 largest of each kind, the rest as other.", []string{"kind", "process"}, nil)
-	stuckDesc     = prometheus.NewDesc("sluice_stuck_instances", "Active instances in which nothing has happened for --stuck-after of the console, by process: sluice ask stuck lists them. The 50 largest, the rest as other.", []string{"process"}, nil)
+	incidentsDesc = prometheus.NewDesc("sluice_open_incidents", "Open incidents, by process and error type. The 50 largest; the rest as other.", []string{"process", "type"}, nil)
+	overdueDesc   = prometheus.NewDesc("sluice_overdue", "Timers and user tasks past their due date, and jobs past their deadline (if JOB_BATCH records are exported), by kind (timer, task, job) and process. The 50 largest of each kind; the rest as other.", []string{"kind", "process"}, nil)
+	stuckDesc     = prometheus.NewDesc("sluice_stuck_instances", "Active instances without an event for --stuck-after, by process; sluice ask stuck lists them. The 50 largest; the rest as other.", []string{"process"}, nil)
 )
 
 func newOpenWork(cfg Config, db Warehouse, reg prometheus.Registerer, log *slog.Logger) *openWork {
@@ -50,7 +50,7 @@ func newOpenWork(cfg Config, db Warehouse, reg prometheus.Registerer, log *slog.
 		db: db, every: cfg.Work, quiet: cfg.Stuck, log: log,
 		failed: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "sluice_open_work_failures_total",
-			Help: "Counts of open work that failed: sluice_open_incidents, sluice_overdue and sluice_stuck_instances are absent until the next one.",
+			Help: "Failed counts of open work: sluice_open_incidents, sluice_overdue, and sluice_stuck_instances are absent until a count succeeds.",
 		}),
 	}
 	if reg != nil {
@@ -72,7 +72,7 @@ func (w *openWork) run(ctx context.Context) {
 			pause = min(pause, 5*time.Second) // retry soon
 			w.failed.Inc()
 			if w.last.Swap(nil) != nil {
-				w.log.Warn("open work is not counted until ClickHouse answers", "error", err)
+				w.log.Warn("open work not counted: ClickHouse does not answer", "error", err)
 			}
 		}
 		select {

@@ -47,13 +47,13 @@ func (w *world) openWork() map[series]float64 {
 }
 
 // bounded keeps the largest series of each kind, and sums up the rest.
-func bounded(open map[series]float64, most int) map[series]float64 {
+func bounded(open map[series]float64, limit int) map[series]float64 {
 	left, places := map[series]float64{}, map[string]int{}
 	for _, s := range slices.SortedFunc(maps.Keys(open), func(a, b series) int {
 		return cmp.Or(cmp.Compare(open[b], open[a]), cmp.Compare(a.Process, b.Process), cmp.Compare(a.Type, b.Type))
 	}) {
 		n := open[s]
-		if places[s.Kind]++; places[s.Kind] > most {
+		if places[s.Kind]++; places[s.Kind] > limit {
 			s.Process, s.Type = "other", "other"
 		}
 		left[s] += n

@@ -55,21 +55,21 @@ func testPages(t *testing.T, w *world) {
 		return body
 	}
 	get("/processes", http.StatusOK, "Processes</h1>", "last 24 hours", "claim", "state=ACTIVE", "state=OPEN")
-	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", `>card_refused</span> → <span data-element="paid">`, "<svg class=\"bars\"", "With incidents", "Where instances are now", "at=now",
+	get("/process?source=cluster-a&id=order&window=all", http.StatusOK, "data-xml=\"/definition?key=", `>card_refused</span> → <span data-element="paid">`, "<svg class=\"bars\"", "With incidents", "Active elements", "at=now",
 		`data-later="/process/elements?id=order&amp;source=cluster-a&amp;window=all"><p><a href="/process/elements?id=order&amp;source=cluster-a&amp;window=all">`)
 	get("/process/elements?source=cluster-a&id=order&window=all", http.StatusOK, "back_order", "data-heat=", "data-is=\"p95\"", `href="/process?id=order&amp;source=cluster-a&amp;window=all"`)
 	get("/process/elements?source=cluster-a&id=order&version=2", http.StatusOK, "version <span class=\"id\">2</span>")
-	get("/process/elements?source=cluster-a&id=nothing", http.StatusOK, "No element was entered")
-	get("/process/elements?source=cluster-a", http.StatusBadRequest, "Which process?")
+	get("/process/elements?source=cluster-a&id=nothing", http.StatusOK, "No instance of this period entered")
+	get("/process/elements?source=cluster-a", http.StatusBadRequest, "lacks source or id")
 	get("/process?source=cluster-a&id=order&version=1&window=all", http.StatusOK, "version 1", "all versions")
-	get("/process?source=cluster-a&id=nothing", http.StatusOK, "neither a diagram nor an instance")
-	get("/process?source=cluster-a&id=nothing&window=all", http.StatusNotFound, "no process")
+	get("/process?source=cluster-a&id=nothing", http.StatusOK, "No diagram, and no instance")
+	get("/process?source=cluster-a&id=nothing&window=all", http.StatusNotFound, "does not exist")
 	get(fmt.Sprintf("/definition?source=cluster-a&key=%d", i.Process.DefinitionKey), http.StatusOK, "<bpmndi:BPMNShape")
 	get("/definition?source=cluster-a&key=7", http.StatusNotFound)
 
 	// An incident is found by its key, its message, and a variable.
-	get("/instances?q="+itoa(i.Instance.Key), http.StatusOK, instance, ">its key<")
-	get("/instances?q="+itoa(i.Key), http.StatusOK, instance, ">a key in it<")
+	get("/instances?q="+itoa(i.Instance.Key), http.StatusOK, instance, ">instance key<")
+	get("/instances?q="+itoa(i.Key), http.StatusOK, instance, ">key of a record<")
 	get("/instances?window=all&q="+url.QueryEscape(i.ErrorMessage[:30]), http.StatusOK, instance)
 	get("/instances?window=all&q=nothing+says+this", http.StatusOK, "No matches")
 	get("/instances?incident=open&any=1&source=cluster-a&id=order", http.StatusOK, instance)
@@ -99,7 +99,7 @@ func testPages(t *testing.T, w *world) {
 	record, _, _ := strings.Cut(after, `"`)
 	get("/record?"+strings.ReplaceAll(record, "&amp;", "&"), http.StatusOK, "cluster-a", "value_type", "received_at")
 	get("/record?day=x", http.StatusBadRequest)
-	get("/instance?source=cluster-a&key=17", http.StatusNotFound, "no instance")
+	get("/instance?source=cluster-a&key=17", http.StatusNotFound, "does not exist")
 }
 
 func itoa(n int64) string { return fmt.Sprint(n) }
@@ -194,7 +194,7 @@ func testQuery(t *testing.T, w *world) {
 	res, body = s.post("/query", url.Values{"sql": {"SELECT toDate('2026-01-02') AS day, toDateTime64('2026-01-02 03:04:05.123456', 6, 'UTC') AS at, toDateTime(0, 'UTC') AS begin"}, "csrf": {csrf}})
 	wants(t, "times", res, body, http.StatusOK, ">2026-01-02</td>", `title="2026-01-02T03:04:05.123456Z"`, `title="1970-01-01T00:00:00.000Z"`)
 	for sql, says := range map[string]string{
-		"SELECT repeat('ü', 100000) AS long, number FROM numbers(3)":         "Long values are cut",
+		"SELECT repeat('ü', 100000) AS long, number FROM numbers(3)":         "Long values are truncated",
 		"SELECT repeat('x', 16000) AS long FROM numbers(900)":                "there are more",
 		"SELECT repeat(toString(number), 1000000) AS long FROM numbers(200)": "Limit for result exceeded",
 	} {
@@ -206,7 +206,7 @@ func testQuery(t *testing.T, w *world) {
 	}
 	res, body = s.post("/query", url.Values{"sql": {"SELECT 1 --" + strings.Repeat("x", 30_000)}, "csrf": {csrf}})
 	wants(t, "a long statement", res, body[:min(len(body), 4000)], http.StatusOK)
-	if strings.Contains(body, "Link that keeps it") || !strings.Contains(body, "too long for a link") {
+	if strings.Contains(body, "Link that keeps it") || !strings.Contains(body, "Too long for a link") {
 		t.Error("a statement of 30,000 characters has a link that no browser would follow")
 	}
 
@@ -233,7 +233,7 @@ func testQuery(t *testing.T, w *world) {
 	for _, wrong := range []string{"SET max_result_rows = 1", "USE system", "/* SELECT */ INSERT INTO flow.changes SELECT 1", "DROP TABLE flow.records", ""} {
 		for _, path := range []string{"/query", "/query.csv"} {
 			res, body = s.post(path, url.Values{"sql": {wrong}, "csrf": {csrf}})
-			if !strings.Contains(body, "it asks, and changes nothing") && !strings.Contains(body, "no statement to run") {
+			if !strings.Contains(body, "Queries are read-only") && !strings.Contains(body, "query is empty") {
 				t.Errorf("%s of %q: %s\n%s", path, wrong, res.Status, body)
 			}
 		}
@@ -265,13 +265,13 @@ func testTail(t *testing.T, w *world) {
 		Rows         []struct{ ID, Path string }
 		Error, Place string
 	}
-	ask := func(place string) (told news) {
+	ask := func(place string) (got news) {
 		t.Helper()
 		_, body := s.get("/records/new?" + url.Values{"type": {"DEPLOYMENT"}, "place": {place}}.Encode())
-		if err := json.Unmarshal([]byte(body), &told); err != nil || told.Error != "" || told.Place == "" {
+		if err := json.Unmarshal([]byte(body), &got); err != nil || got.Error != "" || got.Place == "" {
 			t.Fatalf("told %s (%v)", body, err)
 		}
-		return told
+		return got
 	}
 	first := ask("") // existing records are not returned
 	const one = `{"id":"1-%d","partitionId":1,"position":%d,"key":%d,"timestamp":1763704800000,"recordType":"EVENT","valueType":"%s","intent":"CREATED","value":{"tenantId":"%s"}}`
@@ -289,8 +289,8 @@ func testTail(t *testing.T, w *world) {
 	wants(t, last.Rows[0].Path, res, body, http.StatusOK, "900000000", "DEPLOYMENT")
 }
 
-// TestPagesSayWhatIsMissing requests pages while ClickHouse is down.
-func TestPagesSayWhatIsMissing(t *testing.T) {
+// TestPagesReportMissingParts requests pages while ClickHouse is down.
+func TestPagesReportMissingParts(t *testing.T) {
 	s := newSite(t, nil)
 	s.signIn(reader)
 	for _, path := range []string{"/processes", "/process?source=a&id=b", "/instances?q=x"} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -59,23 +60,23 @@ func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 	}
 	if free := share(float64(now.DiskFree), float64(now.DiskSize)); now.DiskSize > 0 && free < lowDisk {
 		add(true, "#servers", fmt.Sprintf("The disk of ClickHouse has %s free, %.0f %%.", byteSize(now.DiskFree), free),
-			"Free or add room, or let records expire earlier (sluice migrate ttl). When it is full, records wait in the stream.")
+			"Free space, add a disk, or shorten retention (sluice migrate ttl). When the disk is full, records wait in the stream.")
 	}
 	if isBusy(now.Database) {
-		add(false, "#servers", "ClickHouse answers, and has no room for the console: "+now.Database.Error(),
-			"End heavy statements: KILL QUERY as the admin; system.processes lists them. Records are accepted and stored meanwhile.")
+		add(false, "#servers", "ClickHouse rejects the console's queries for too many queries or too much memory: "+now.Database.Error(),
+			"End heavy queries: system.processes lists them, KILL QUERY as admin ends them. Records are still accepted and stored.")
 	} else if now.Database != nil {
 		add(true, "#servers", "ClickHouse does not answer: "+now.Database.Error(),
-			"Start it, or see why it is busy. Records are accepted and wait in the stream until it is back.")
+			"Start it, or find out why it is busy. Records are accepted and wait in the stream.")
 	}
 	if now.NATS != nil {
 		add(true, "#servers", "NATS does not answer: "+now.NATS.Error(),
-			"Start it. Nothing is accepted until it is back; nothing that was acknowledged is lost.")
+			"Start it. Posts are rejected with 503; no acknowledged record is lost.")
 	}
 	for _, r := range now.Programs {
 		if r.Err != nil {
 			add(true, "#servers", fmt.Sprintf("The program at %s does not answer: %v", r.Address, r.Err),
-				"Start it, or give the console its right address (--watch).")
+				"Start it, or correct its address (--watch).")
 		}
 		for _, missing := range r.Missing {
 			add(true, "#servers", fmt.Sprintf("The program at %s is not ready: %s: %s", r.Address, missing.Name, missing.Reason),
@@ -91,33 +92,36 @@ func problems(now *look, open *openCount, quiet time.Duration) (all []problem) {
 		add(true, "#servers", "Changes of users and dataset fields are not applied.", "The log of the ingester has the cause. Records are not affected.")
 	}
 	if dead := now.Standing.Dead; dead.Letters > 0 {
-		text := fmt.Sprintf("%s dead letters need a decision.", number(dead.Letters))
+		text := fmt.Sprintf("%s dead letters to replay or drop.", number(dead.Letters))
 		if dead.Letters == 1 {
-			text = "1 dead letter needs a decision."
+			text = "1 dead letter to replay or drop."
 		}
-		add(false, "/dead", text, "Look at their reasons, then replay or drop them.")
+		add(false, "/dead", text, "Check the reasons first.")
 		if used := share(float64(dead.Bytes), float64(dead.Max)); used > tight {
-			add(true, "/dead", fmt.Sprintf("Dead letters use %.0f %% of their room.", used),
-				"When it is used up, a lane that has to dead-letter a record halts. Replay or drop some, or raise --dead-max-bytes.")
+			add(true, "/dead", fmt.Sprintf("Dead letters use %.0f %% of their limit.", used),
+				"At 100 %, a lane that must dead-letter a record halts. Replay or drop some, or raise --dead-max-bytes.")
 		}
 	}
 	all = append(all, openProblems(open, quiet)...)
 	for _, source := range now.Standing.Sources {
 		if source.Moving != nil {
-			add(false, "/sources", fmt.Sprintf("Source %q is being moved to other lanes: its posts are rejected meanwhile.", source.Name),
-				"When no command does that any more: sluice lanes spread "+source.Name)
+			add(false, "/sources", fmt.Sprintf("Source %q is moving to other lanes: its posts are rejected with 503 until the move ends.", source.Name),
+				"If that command was interrupted, run it again: sluice lanes spread "+source.Name)
 		}
 	}
 	for _, c := range now.Programs.rejects() {
 		if now.At.Sub(c.Last) < rejectedLately {
-			add(false, "/sources#rejected", fmt.Sprintf("Client %s at %s is rejected: %s (%d), %s.", c.Subject, c.Address, c.Code, c.Status, c.often()),
-				"A token that is not accepted: sluice source rotate makes another one. The log of the api has the route.")
+			remedy := "The log of the api has the route."
+			if c.Status == http.StatusUnauthorized {
+				remedy = "Its token is invalid: create one with sluice source add or rotate."
+			}
+			add(false, "/sources#rejected", fmt.Sprintf("Client %s at %s is rejected: %s (%d), %s.", c.Subject, c.Address, c.Code, c.Status, c.often()), remedy)
 		}
 	}
 	stale := now.Programs.highest(staleMetric, "source")
 	for _, what := range slices.Sorted(maps.Keys(stale)) {
 		if stale[what] > 0 {
-			add(false, "#servers", "The newest "+what+" of the api cannot be used: older ones are in force.", "The log of the api has the cause.")
+			add(false, "#servers", "The api cannot load the newest "+what+": it uses the previous ones.", "The log of the api has the cause.")
 		}
 	}
 	slices.SortStableFunc(all, func(a, b problem) int { return cmp.Compare(rank(a), rank(b)) })
@@ -147,12 +151,12 @@ func laneProblems(lane Lane, state, missing float64, age time.Duration) (all []p
 	case state == 2:
 		add(true, " is halted: its records wait.", "The log of the ingester has the cause. Fix it; the lane resumes automatically.")
 	case state == 1:
-		add(false, " is retrying the same block.", "Usually ClickHouse is away or busy, and it passes.")
+		add(false, " is retrying the same block.", "ClickHouse is usually down or busy; the lane resumes automatically.")
 	case lane.Position.Owner == "" && lane.Backlog > 0:
-		add(true, " is read by no ingester: its records wait.", "Start an ingester, or see why the running ones do not own the lane.")
+		add(true, " is read by no ingester: its records wait.", "Start an ingester, or find out why the running ones do not own the lane.")
 	}
 	if age > behind && lane.Backlog > 0 {
-		add(false, fmt.Sprintf(" is %s behind: %s messages wait.", span(age), number(lane.Backlog)), "See what keeps ClickHouse or the ingester busy; another ingester and more lanes raise throughput.")
+		add(false, fmt.Sprintf(" is %s behind: %s messages wait.", span(age), number(lane.Backlog)), "Find out why ClickHouse or the ingester is busy; more ingesters and lanes raise throughput.")
 	}
 	if missing > 0 {
 		add(true, fmt.Sprintf(": the table lacks %s messages that were stored.", number(missing)),
@@ -161,9 +165,9 @@ func laneProblems(lane Lane, state, missing float64, age time.Duration) (all []p
 	switch used := lane.Used(); {
 	case used > almostOut:
 		add(true, fmt.Sprintf(" uses %.0f %% of its disk budget: posts are about to be rejected with 429.", used),
-			"Get ClickHouse to store again, or raise the budget (--stream-max-bytes).")
+			"Restore ClickHouse, or raise the budget (--stream-max-bytes).")
 	case used > tight:
-		add(false, fmt.Sprintf(" uses %.0f %% of its disk budget.", used), "In normal operation it is at most half, as history.")
+		add(false, fmt.Sprintf(" uses %.0f %% of its disk budget.", used), "Normal is at most 50 %.")
 	}
 	return all
 }
@@ -171,10 +175,10 @@ func laneProblems(lane Lane, state, missing float64, age time.Duration) (all []p
 // openKinds are the kinds that openWork counts, with their lists.
 var openKinds = []struct{ kind, text, do, list string }{
 	{"incident", "Open incidents", "Fix the cause, then resolve them.", "/incidents?state=OPEN"},
-	{"stuck", "Active instances without an event for %s", "See where they wait: at a message, a timer, or a worker that is missing.", "/instances?state=ACTIVE&quiet=%s"},
+	{"stuck", "Active instances without an event for %s", "They wait for a message, a timer, or a missing worker.", "/instances?state=ACTIVE&quiet=%s"},
 	{"task", "User tasks past their due date", "Assign or complete them.", "/tasks?state=CREATED&overdue=1"},
-	{"timer", "Timers past their due date", "Their broker is behind, or no longer exports.", "/timers?state=WAITING&overdue=1"},
-	{"job", "Jobs past their deadline", "Their worker has not answered in time: it is slow, or gone.", "/jobs?overdue=1"},
+	{"timer", "Timers past their due date", "The broker lags or no longer exports.", "/timers?state=WAITING&overdue=1"},
+	{"job", "Jobs past their deadline", "The worker is slow or gone.", "/jobs?overdue=1"},
 }
 
 // openProblems are the problems of the last count of open work. They link to lists as of

@@ -345,17 +345,17 @@ func chosenOf(r *http.Request, now time.Time) (c chosen, err error) {
 		return c, c.Window.Err
 	}
 	if c.Process == "" {
-		return c, refuse(http.StatusBadRequest, "Which process? The address needs source and id: choose one of the list of processes.")
+		return c, refuse(http.StatusBadRequest, "The address lacks source or id: choose a process from the list of processes.")
 	}
 	if _, err := duration(c.Target); c.Target != "" && err != nil {
 		return c, refuse(http.StatusBadRequest, "The target %q is not a duration such as 90s, 2h, or 3d.", c.Target)
 	}
 	if c.Variant != "" && !onlyDigits.MatchString(c.Variant) {
-		return c, refuse(http.StatusBadRequest, "The variant %q is no number.", c.Variant)
+		return c, refuse(http.StatusBadRequest, "The variant %q is not a number.", c.Variant)
 	}
 	if text := r.FormValue("version"); text != "" {
 		if c.Version, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return c, refuse(http.StatusBadRequest, "The version %q is no number.", text)
+			return c, refuse(http.StatusBadRequest, "The version %q is not a number.", text)
 		}
 	}
 	return c, nil
@@ -368,7 +368,7 @@ func (s *Server) process(w http.ResponseWriter, r *http.Request, who *session) e
 	}
 	page := s.processData(r.Context(), who, c)
 	if page.Versions.Err == nil && len(page.Versions.Rows) == 0 && len(page.Definitions.Rows) == 0 && c.Window.Name == "all" {
-		return refuse(http.StatusNotFound, "There is no process %q of the source %q.", c.Process, c.Source)
+		return refuse(http.StatusNotFound, "Process %q of source %q does not exist.", c.Process, c.Source)
 	}
 	return s.show(w, r, who, "process", c.Process, page)
 }

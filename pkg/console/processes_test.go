@@ -235,14 +235,14 @@ func (m mute) Query(ctx context.Context, sql string, args ...any) (driver.Rows, 
 func testPiecesOfAPage(t *testing.T, w *world) {
 	for _, c := range []struct{ statement, page, says, lacks, has string }{
 		{"SELECT n.id AS id", "/process/elements", "Not available: <span class=\"text\">memory limit exceeded", "data-is=\"p95\"", "data-again>Try again</a>"},
-		{"SELECT id, uniqExact(source, instance) AS active", "/process", "who is there now: memory limit exceeded", "/instances?at=now&amp;element=", "/incidents?any=1&amp;element="},
+		{"SELECT id, uniqExact(source, instance) AS active", "/process", "active instances: memory limit exceeded", "/instances?at=now&amp;element=", "/incidents?any=1&amp;element="},
 		{"SELECT id, toUInt64(0) AS active", "/process", "incidents: memory limit exceeded", "/incidents?any=1&amp;element=", "/instances?at=now&amp;element="},
 	} {
 		s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse = mute{w.db, c.statement} })
 		s.signIn(reader)
 		res, body := s.get(c.page + "?source=cluster-a&id=order&window=all")
 		wants(t, c.page, res, body, http.StatusOK, c.says, c.has)
-		if strings.Contains(body, c.lacks) || strings.Contains(body, "No element was entered") {
+		if strings.Contains(body, c.lacks) || strings.Contains(body, "No instance of this period entered") {
 			t.Errorf("%s has numbers of what could not be read:\n%s", c.page, body)
 		}
 	}

@@ -35,7 +35,7 @@ var placeholders = regexp.MustCompile(`\{(\w+):\s*([^{}]+)\}`)
 // persist on a connection that other pages share.
 var asks = regexp.MustCompile(`(?is)^(\s+|--[^\n]*\n|/\*.*?\*/|\()*(SELECT|WITH|SHOW|DESCRIBE|DESC|EXPLAIN|EXISTS|FROM|VALUES)\b`)
 
-const onlyAsks = "A statement begins with SELECT, WITH, SHOW, DESCRIBE, EXPLAIN or EXISTS here: it asks, and changes nothing."
+const onlyAsks = "Queries are read-only: begin with SELECT, WITH, SHOW, DESCRIBE, EXPLAIN, or EXISTS."
 
 type queryPage struct {
 	SQL       string
@@ -70,11 +70,11 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request, who *session) err
 
 func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
 	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Most: maxRows}
-	if err := who.whole("Answers to statements"); err != nil {
+	if err := who.whole("Query results"); err != nil {
 		return nil, err
 	}
 	if len(page.SQL) > maxStatement {
-		return nil, refuse(http.StatusRequestEntityTooLarge, "The statement is longer than %s.", byteSize(maxStatement))
+		return nil, refuse(http.StatusRequestEntityTooLarge, "The query is longer than %s.", byteSize(maxStatement))
 	}
 	if i := slices.IndexFunc(s.questions, func(q Question) bool { return q.Name == r.FormValue("question") }); i >= 0 {
 		page.Question = &s.questions[i]
@@ -138,7 +138,7 @@ func (s *Server) runQuery(w http.ResponseWriter, r *http.Request, who *session) 
 		return err
 	}
 	if page.SQL == "" {
-		return refuse(http.StatusBadRequest, "There is no statement to run. Type one, or choose a question.")
+		return refuse(http.StatusBadRequest, "The query is empty: type one or choose a question.")
 	}
 	if !asks.MatchString(page.SQL) {
 		page.Failed = onlyAsks
@@ -152,7 +152,7 @@ func (s *Server) runQuery(w http.ResponseWriter, r *http.Request, who *session) 
 	} else {
 		page.Answer, page.Charts = &a, chartsOf(a)
 	}
-	s.log.Info("a statement was run at the console", "subject", who.Subject(), "rows", len(a.Rows), "took", a.Took.String(), "failed", err != nil)
+	s.log.Info("console: query run", "subject", who.Subject(), "rows", len(a.Rows), "took", a.Took.String(), "failed", err != nil)
 	return s.show(w, r, who, "query", "Query", page)
 }
 
@@ -189,7 +189,7 @@ type limited struct {
 
 func (l *limited) Write(p []byte) (int, error) {
 	if l.Len()+len(p) > l.most {
-		return 0, fmt.Errorf("the file would be larger than %s: ask for fewer rows or columns", byteSize(l.most))
+		return 0, fmt.Errorf("the file would be larger than %s: select fewer rows or columns", byteSize(l.most))
 	}
 	return l.Buffer.Write(p)
 }
@@ -228,7 +228,7 @@ func (s *Server) record(w http.ResponseWriter, r *http.Request, who *session) er
 		return err
 	}
 	if len(page.Answer.Rows) == 0 {
-		return refuse(http.StatusNotFound, "There is no such record, or your token may not see it.")
+		return refuse(http.StatusNotFound, "The record does not exist, or your token cannot read it.")
 	}
 	return s.show(w, r, who, "record", "Record "+r.FormValue("id"), page)
 }
@@ -237,7 +237,7 @@ func recordSQL(r *http.Request, who *session) (string, error) {
 	day, err := time.Parse(time.DateOnly, r.FormValue("day"))
 	key := r.FormValue("key")
 	if err != nil || !wholeNumber.MatchString(key) {
-		return "", refuse(http.StatusBadRequest, "Which record? The address needs source, instance, day, id and key: follow a link of the page of an instance.")
+		return "", refuse(http.StatusBadRequest, "The address lacks source, instance, day, id, or key: follow a link on the page of an instance.")
 	}
 	return fill(`SELECT * FROM flow.v_records
 WHERE source = $source AND process_instance_key = $instance AND toDate(ts) = toDate('$day') AND key = $key AND id = $id AND $tenants

@@ -132,8 +132,8 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, who *session, st
 	}
 	var b bytes.Buffer
 	if err := s.pages[name].ExecuteTemplate(&b, "layout.html", f); err != nil {
-		s.log.Error("a page of the console is broken", "page", name, "error", err)
-		http.Error(w, "This page is broken; the log says why.", http.StatusInternalServerError)
+		s.log.Error("console: page failed to render", "page", name, "error", err)
+		http.Error(w, "This page failed to render; the console's log has the cause.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -197,7 +197,7 @@ func refuse(status int, sentence string, args ...any) error {
 
 // showError responds with an error page; 502 unless err is a refusal.
 func (s *Server) showError(w http.ResponseWriter, r *http.Request, who *session, err error) {
-	status, text := http.StatusBadGateway, "What this page shows could not be read: "+err.Error()
+	status, text := http.StatusBadGateway, "The page's data could not be read: "+err.Error()
 	var refused *refusal
 	if errors.As(err, &refused) {
 		status, text = refused.status, refused.text
@@ -272,7 +272,7 @@ func named(name string) string {
 
 func percent(part, whole uint64) string {
 	if whole == 0 {
-		return "0 %"
+		return ""
 	}
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
@@ -306,6 +306,8 @@ func delta(is string, now, before any, href string) template.HTML {
 	switch {
 	case was == n:
 		text = "="
+	case was > 0 && n >= 10*was:
+		text = fmt.Sprintf(" ×%.0f", n/was)
 	case was > 0:
 		text = fmt.Sprintf("%+.0f %%", 100*(n-was)/was)
 	}

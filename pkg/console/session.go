@@ -45,7 +45,7 @@ func (s *session) Limited() bool { return s.identity.Tenants != nil }
 // whole rejects limited sessions on pages that cannot be filtered by tenant.
 func (s *session) whole(what string) error {
 	if s.Limited() {
-		return refuse(http.StatusForbidden, what+" cannot be shown to a token of some tenants: they are of all tenants.")
+		return refuse(http.StatusForbidden, what+" cannot be shown to a token limited to some tenants.")
 	}
 	return nil
 }
@@ -195,16 +195,16 @@ func ownPath(path string) string {
 }
 
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
-	s.enter(w, r, strings.TrimSpace(r.PostFormValue("token")), "That token is not valid here.")
+	s.enter(w, r, strings.TrimSpace(r.PostFormValue("token")), "The token is invalid.")
 }
 
 func (s *Server) signInOnce(w http.ResponseWriter, r *http.Request) {
 	token, ok := s.once.use(r.PostFormValue("code"), time.Now())
 	if !ok {
-		s.failed(w, r, http.StatusForbidden, "That link was used before, or is too old. Sign in with an access token; sluice up prints a new link when it starts.")
+		s.failed(w, r, http.StatusForbidden, "The link was used before or has expired. Sign in with an access token; sluice up prints a new link when it starts.")
 		return
 	}
-	s.enter(w, r, token, "The token of that link is not valid any more.")
+	s.enter(w, r, token, "The token of the link is no longer valid.")
 }
 
 // enter begins a session if the token has the scope read or admin.
@@ -215,17 +215,17 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, token, invalid st
 		s.showSignIn(w, r, http.StatusBadRequest, "Type an access token.")
 		return
 	case errors.Is(err, flow.ErrTokenUnverified):
-		s.showSignIn(w, r, http.StatusServiceUnavailable, "The token cannot be checked at the moment. Try again in a while.")
+		s.showSignIn(w, r, http.StatusServiceUnavailable, "The token cannot be checked now. Retry later.")
 		return
 	case err != nil:
 		s.failed(w, r, http.StatusForbidden, invalid)
 		return
 	case !mayLook(who):
-		s.failed(w, r, http.StatusForbidden, "That token has neither the scope read nor the scope admin, so it may not look.")
+		s.failed(w, r, http.StatusForbidden, "The token has neither scope read nor scope admin.")
 		return
 	}
 	cookie := s.sessions.begin(token, who, time.Now())
-	s.log.Info("signed in at the console", "subject", who.Subject, "address", r.RemoteAddr)
+	s.log.Info("console: signed in", "subject", who.Subject, "address", r.RemoteAddr)
 	s.setCookie(w, cookie, 0) // a session cookie
 	http.Redirect(w, r, ownPath(r.PostFormValue("next")), http.StatusSeeOther)
 }
@@ -234,9 +234,9 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, token, invalid st
 func (s *Server) failed(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	if !s.once.failures.Allow() {
 		w.Header().Set("Retry-After", "10")
-		status, problem = http.StatusTooManyRequests, "Too many sign-ins have failed. Try again in a few seconds."
+		status, problem = http.StatusTooManyRequests, "Too many failed sign-ins: retry in a few seconds."
 	}
-	s.log.Warn("a sign-in at the console failed", "address", r.RemoteAddr, "security", true)
+	s.log.Warn("console: sign-in failed", "address", r.RemoteAddr, "security", true)
 	s.showSignIn(w, r, status, problem)
 }
 
@@ -244,7 +244,7 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 	if cookie, err := r.Cookie(cookieName); err == nil {
 		who := s.sessions.find(cookie.Value, time.Now())
 		if who != nil && !who.brings(r) {
-			s.showError(w, r, who, refuse(http.StatusForbidden, "This form is not of your session. Load the page again."))
+			s.showError(w, r, who, refuse(http.StatusForbidden, "The form belongs to another session. Reload the page."))
 			return
 		}
 		s.sessions.end(cookie.Value)
@@ -277,11 +277,11 @@ func (s *Server) visitor(r *http.Request) (*session, error) {
 	who.at = time.Now()
 	who.identity, err = s.auth.Authenticate(who.token)
 	if errors.Is(err, flow.ErrTokenUnverified) {
-		return nil, refuse(http.StatusServiceUnavailable, "Your token cannot be checked at the moment. Try again in a while.")
+		return nil, refuse(http.StatusServiceUnavailable, "Your token cannot be checked now. Retry later.")
 	}
 	if err != nil || !mayLook(who.identity) {
 		s.sessions.end(cookie.Value)
-		s.log.Info("a session of the console ended with its token", "subject", who.subject)
+		s.log.Info("console: session ended with its token", "subject", who.subject)
 		return nil, nil
 	}
 	return who, nil
@@ -314,7 +314,7 @@ func (s *Server) signedIn(show view) http.HandlerFunc {
 			http.Error(w, "sign in first", http.StatusUnauthorized)
 			return
 		case r.Method != http.MethodGet && r.Method != http.MethodHead && !who.brings(r):
-			s.showError(w, r, who, refuse(http.StatusForbidden, "This form is not of your session. Load the page again."))
+			s.showError(w, r, who, refuse(http.StatusForbidden, "The form belongs to another session. Reload the page."))
 			return
 		}
 		if err := show(w, r, who); err != nil {
@@ -329,7 +329,7 @@ const actFor = 5 * time.Minute
 func (s *Server) act(do view) http.HandlerFunc {
 	return s.signedIn(func(w http.ResponseWriter, r *http.Request, who *session) error {
 		if !who.May() {
-			return refuse(http.StatusForbidden, "Your token may look and not act: that takes the scope admin.")
+			return refuse(http.StatusForbidden, "Your token is read-only: this action requires the scope admin.")
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), actFor)
 		defer cancel()

@@ -10,7 +10,7 @@ import (
 	"sluice/pkg/console"
 )
 
-func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
+func TestPagesRequireASignIn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
 	for _, path := range []string{"/", "/sources", "/process/elements?id=order", "/nothing"} {
@@ -31,8 +31,8 @@ func TestWhoHasNotSignedInSeesNothing(t *testing.T) {
 	}
 }
 
-// TestNobodySignsOthersOut: one subject fills all sessions and continues to sign in.
-func TestNobodySignsOthersOut(t *testing.T) {
+// TestSessionsSignOutOnlyThemselves: one subject fills all sessions and continues to sign in.
+func TestSessionsSignOutOnlyThemselves(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
 	s.signIn(admin)
@@ -57,8 +57,8 @@ func TestATokenSignsInAsItsScopesSay(t *testing.T) {
 	}{
 		{"with read", reader, "", http.StatusSeeOther},
 		{"with admin", admin, "", http.StatusSeeOther},
-		{"one that only posts", poster, "may not look", http.StatusForbidden},
-		{"an unknown one", "sluice_nobody", "not valid", http.StatusForbidden},
+		{"one that only posts", poster, "neither scope read", http.StatusForbidden},
+		{"an unknown one", "sluice_nobody", "is invalid", http.StatusForbidden},
 		{"none", "", "Type an access token", http.StatusBadRequest},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestAFormOfAnotherSiteOrSessionIsRefused(t *testing.T) {
 	csrf := s.signIn(admin)
 	for _, wrong := range []url.Values{{}, {"csrf": {"wrong"}}} {
 		res, body := s.post("/sign-out", wrong)
-		wants(t, "without the token of the session", res, body, http.StatusForbidden, "not of your session")
+		wants(t, "without the token of the session", res, body, http.StatusForbidden, "belongs to another session")
 	}
 	req, err := http.NewRequest(http.MethodPost, s.url+"/sign-out", strings.NewReader(url.Values{"csrf": {csrf}}.Encode()))
 	fatal(t, err)
@@ -188,8 +188,8 @@ func ends(t *testing.T, s *site, when string) {
 	}
 }
 
-// TestATokenOfSomeTenantsSeesNoPageOfAll: pages that cannot be filtered by tenant are denied.
-func TestATokenOfSomeTenantsSeesNoPageOfAll(t *testing.T) {
+// TestATokenOfSomeTenantsReadsNoPageOfAll: pages that cannot be filtered by tenant are denied.
+func TestATokenOfSomeTenantsReadsNoPageOfAll(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
 	res, _ := s.post("/sign-in", url.Values{"token": {tenants}})
@@ -200,6 +200,6 @@ func TestATokenOfSomeTenantsSeesNoPageOfAll(t *testing.T) {
 	}
 	for _, path := range []string{"/dead", "/sources"} {
 		res, body := s.get(path)
-		wants(t, path, res, body, http.StatusForbidden, "of some tenants")
+		wants(t, path, res, body, http.StatusForbidden, "limited to some tenants")
 	}
 }

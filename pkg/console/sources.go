@@ -118,7 +118,7 @@ func (e engine) LastSeen() (last time.Time) {
 // changeSource adds, rotates or removes the tokens of a source.
 func (s *Server) changeSource(w http.ResponseWriter, r *http.Request, who *session) error {
 	if s.sourceTokens == nil {
-		return refuse(http.StatusNotFound, "The tokens are changed where the token file is: sluice source add NAME --tokens FILE.")
+		return refuse(http.StatusNotFound, "This console cannot change tokens: run sluice source add NAME --tokens FILE beside the token file.")
 	}
 	if err := who.whole("Sources and tokens"); err != nil {
 		return err
@@ -127,12 +127,12 @@ func (s *Server) changeSource(w http.ResponseWriter, r *http.Request, who *sessi
 	change := map[string]func(string) (string, error){"add": s.sourceTokens.Add, "rotate": s.sourceTokens.Rotate, "remove": s.sourceTokens.Remove}[r.FormValue("do")]
 	switch {
 	case change == nil || name == "":
-		return refuse(http.StatusBadRequest, "Which source? Type its name.")
+		return refuse(http.StatusBadRequest, "The name of the source is missing: type it.")
 	case r.FormValue("do") == "remove" && r.FormValue("sure") == "":
-		page.Failed = errors.New("tick the box: an engine whose tokens are revoked cannot post any more")
+		page.Failed = errors.New("tick the box to confirm: an engine without a token cannot post")
 	default:
 		page.Said, page.Failed = change(name)
-		s.log.Info("tokens of a source were changed at the console", "subject", who.Subject(), "source", name, "change", r.FormValue("do"), "failed", page.Failed != nil)
+		s.log.Info("console: tokens of a source changed", "subject", who.Subject(), "source", name, "change", r.FormValue("do"), "failed", page.Failed != nil)
 	}
 	return s.show(w, r, who, "sources", "Sources", page)
 }

@@ -40,11 +40,11 @@ func TestSourcesAreChangedByAdminsAlone(t *testing.T) {
 	}{
 		{reader, "add", "b", "", false, http.StatusForbidden, "scope admin", ""},
 		{tenants, "add", "b", "", false, http.StatusForbidden, "tenants", ""},
-		{admin, "add", "b", "", true, http.StatusForbidden, "not of your session", ""},
-		{admin, "add", " ", "", false, http.StatusBadRequest, "Which source?", ""},
-		{admin, "own", "b", "", false, http.StatusBadRequest, "Which source?", ""},
+		{admin, "add", "b", "", true, http.StatusForbidden, "belongs to another session", ""},
+		{admin, "add", " ", "", false, http.StatusBadRequest, "name of the source is missing", ""},
+		{admin, "own", "b", "", false, http.StatusBadRequest, "name of the source is missing", ""},
 		{admin, "remove", "b", "", false, http.StatusOK, "tick the box", ""},
-		{admin, "add", "twice", "", false, http.StatusOK, "It was not done: <span class=\"text\">source twice has a token", "add twice"},
+		{admin, "add", "twice", "", false, http.StatusOK, "Failed: <span class=\"text\">source twice has a token", "add twice"},
 		{admin, "add", " b ", "", false, http.StatusOK, "add &lt;b&gt;: sluice_secret", "add b"},
 		{admin, "rotate", "b", "", false, http.StatusOK, "rotate &lt;b&gt;: sluice_secret", "rotate b"},
 		{admin, "remove", "b", "1", false, http.StatusOK, "remove &lt;b&gt;", "remove b"},
@@ -68,7 +68,7 @@ func TestSourcesAreChangedByAdminsAlone(t *testing.T) {
 
 	s.signIn(reader)
 	if _, body := s.get("/sources"); strings.Contains(body, `action="/sources"`) {
-		t.Errorf("one who may not change sources has a form:\n%s", body)
+		t.Errorf("a viewer has a form:\n%s", body)
 	}
 	apart := newSite(t, nil)
 	res, body := apart.post("/sources", url.Values{"do": {"add"}, "name": {"b"}, "csrf": {apart.signIn(admin)}})

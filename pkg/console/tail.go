@@ -113,7 +113,7 @@ func (s *Server) tailed(w http.ResponseWriter, r *http.Request, who *session) er
 	place, told := r.FormValue("place"), newRecords{}
 	var at tailPlace
 	if place != "" && json.Unmarshal([]byte(place), &at) != nil {
-		return refuse(http.StatusBadRequest, "The place %q is none that this page has given.", place)
+		return refuse(http.StatusBadRequest, "The place %q is invalid: reload the page.", place)
 	}
 	if s.turns.Wait(r.Context()) == nil { // else too many browsers wait: this one retries
 		if err := s.stored(r.Context(), who, tailFilters(r), &at, &told); err != nil {

@@ -31,7 +31,7 @@ const refreshEvery = 15 * time.Second
 
 // windowNames are the windows to choose from, windowSpans their lengths.
 var (
-	windowNames = []choice{{"1h", "last hour"}, {"24h", "last 24 hours"}, {"7d", "last 7 days"}, {"30d", "last 30 days"}, {"all", "all the time"}}
+	windowNames = []choice{{"1h", "last hour"}, {"24h", "last 24 hours"}, {"7d", "last 7 days"}, {"30d", "last 30 days"}, {"all", "all time"}}
 	windowSpans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "30d": 30 * 24 * time.Hour}
 )
 

@@ -68,8 +68,8 @@ func (w *world) store(t *testing.T, records ...string) {
 	fatal(t, w.inserter.Insert(t.Context(), record.Block{Columns: c, To: c.Rows(), Token: fmt.Sprintf("FLOW_0@1:%d:0", w.messages), StoredAt: time.Now().UnixMilli()}))
 }
 
-// TestPagesTellWhatHappened compares pages with the truth of a simulated engine.
-func TestPagesTellWhatHappened(t *testing.T) {
+// TestPagesMatchTheSimulation compares pages with the truth of a simulated engine.
+func TestPagesMatchTheSimulation(t *testing.T) {
 	w := newWorld(t)
 	for name, test := range map[string]func(*testing.T, *world){
 		"processes": testProcesses, "process": testProcess, "graph": testGraph, "pages": testPages, "tenants": testTenants, "query": testQuery, "tail": testTail,

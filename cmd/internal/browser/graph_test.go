@@ -13,7 +13,7 @@ func TestATableStandsForAMissingDiagram(t *testing.T) {
 	tb := signedIn(t)
 	eventually(t, patience, func() error { // the folds hear of records a moment after these can be seen
 		tb.open("/process?source=local&id=steady-order&window=1h")
-		if page := tb.text(); !strings.Contains(page, "The engine sent no diagram") {
+		if page := tb.text(); !strings.Contains(page, "No diagram: the engine sent no PROCESS record") {
 			return fmt.Errorf("the page shows no table:\n%s", page)
 		}
 		return nil

@@ -135,5 +135,5 @@ func TestHostileRecordsDoNoHarm(t *testing.T) {
 		t.Errorf("the page of a large value has %d characters (%v)", size, err)
 	}
 	tb.open(pages["a large value"][0])
-	tb.shows("4.0 MiB in all")
+	tb.shows("4.0 MiB in total")
 }

@@ -20,9 +20,8 @@ import (
 var worded = []string{
 	"p50", "p95", // percentiles
 	"last 24 hours", "last 7 days", "last 30 days", // what can be chosen
-	"last 2,000 instances", "at most 100", "than 20,000", // bounds of a page
-	"At most 50 a second, and the last 200",
-	"Begun over 24", // sections of the day
+	"last 2,000", "at most 100", "than 20,000", // bounds of a page
+	"At most 50 per second; the last 200",
 }
 
 // unlinked says which numbers of the page lead nowhere, and which times are none.

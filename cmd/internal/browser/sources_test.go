@@ -34,7 +34,7 @@ func TestAnEngineIsAddedAndRejected(t *testing.T) {
 		posts(token, http.StatusOK)
 	}
 	press("remove")
-	tb.shows("tick the box")
+	tb.shows("tick the box to confirm")
 	posts(tokens[1], http.StatusOK)
 	press("remove", chromedp.Click(chromedp.CSS("[name=sure]")))
 	tb.shows("2 tokens of source browser-engine are revoked")

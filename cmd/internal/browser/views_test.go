@@ -61,7 +61,7 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 		choose('count');
 		return before !== after && hot() === before;
 	})()`)
-	tb.shows("Versions", "How long instances take", "Slowest elements", "Variants")
+	tb.shows("Versions", "Duration", "Slowest elements", "Variants")
 	tb.picture("process")
 	tb.accessible()
 
@@ -81,11 +81,11 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	if err != nil || len(said) < 10 {
 		t.Fatalf("the incident says %q (%v)", said, err)
 	}
-	tb.open("/instances")
+	tb.open("/instances?source=local&id=order&incident=open")
 	tb.do(chromedp.SendKeys(chromedp.CSS("#q"), said[:min(len(said), 40)]+kb.Enter))
 	tb.shows(key)
 	tb.do(chromedp.Navigate("http://"+stage.console+"/instances?q="+key), chromedp.WaitVisible(chromedp.CSS("tbody th a")))
-	tb.shows("its key")
+	tb.shows("instance key")
 }
 
 // TestWhatHappenedComesAfterItsPage: the page of a process is there before what has
@@ -99,9 +99,9 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	tb.open("/process?source=local&id=order&window=7d")
 	asked := tb.next()
 	tb.drawn()
-	tb.shows("The elements are being read…", "Executions and time are being read…", "Versions", "Variants", "Where instances are now")
-	tb.is("who is there and what is wrong is on the diagram", `document.querySelectorAll('.diagram .badge.tokens').length > 0 && document.querySelectorAll('.diagram .badge.open').length > 0`)
-	tb.is("what has happened is not, and is waited for", `!document.querySelector('.diagram .badge.count') && document.querySelector('.later').getAttribute('aria-busy') === 'true'`)
+	tb.shows("Loading elements…", "Loading executions and time…", "Versions", "Variants", "Active elements")
+	tb.is("active instances and open incidents are on the diagram", `document.querySelectorAll('.diagram .badge.tokens').length > 0 && document.querySelectorAll('.diagram .badge.open').length > 0`)
+	tb.is("executions are not, and are loading", `!document.querySelector('.diagram .badge.count') && document.querySelector('.later').getAttribute('aria-busy') === 'true'`)
 	tb.accessible()
 	places := func() string {
 		t.Helper()
@@ -118,7 +118,7 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	}
 
 	call(tb, fetch.FailRequest, fetch.FailRequestParams{RequestID: asked, ErrorReason: network.ErrorReasonConnectionReset})
-	tb.shows("Not available: the console cannot be reached.", "The elements could not be read.", "Executions and time are not available.")
+	tb.shows("Not available: the console cannot be reached.", "Elements not loaded.", "Executions and time are not available.")
 	stays("after an error")
 	tb.accessible()
 	again := func() fetch.RequestID {
@@ -131,7 +131,7 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	call(tb, fetch.ContinueRequest, fetch.ContinueRequestParams{RequestID: again()})
 	tb.heated()
 	stays("when it is there")
-	tb.shows("The elements have been read.")
+	tb.shows("Elements loaded.")
 	tb.is("it is on the diagram too", `document.querySelectorAll('.diagram .badge.count').length > 3 && document.querySelectorAll('.diagram [class*=heat-]').length > 3 && !document.querySelector('#heat').textContent`)
 	tb.is("what was there is not there twice", `new Set([...document.querySelectorAll('.diagram .badge')].map(b => b.href)).size === document.querySelectorAll('.diagram .badge').length`)
 	tb.is("the keyboard is where it was", `document.activeElement === document.querySelector('.later')`)
@@ -185,7 +185,7 @@ func TestAStatementIsAsked(t *testing.T) {
 	for statement, answer := range map[string]string{
 		"SELECT currentUser() AS who":                         "console",
 		"SELECT '<img src=x onerror=alert(1)>' AS harm":       "<img src=x onerror=alert(1)>",
-		"INSERT INTO flow.changes SELECT * FROM flow.changes": "it asks, and changes nothing",
+		"INSERT INTO flow.changes SELECT * FROM flow.changes": "Queries are read-only",
 	} {
 		tb.open("/query")
 		tb.do(chromedp.SetValue(chromedp.CSS("#sql"), statement), chromedp.Click(chromedp.CSS(run)))

@@ -90,7 +90,7 @@ func (v *visitor) needsNothing() {
 			v.t.Errorf("the overview says that %s needs attention:\n%s", line[0], page)
 		}
 	}
-	if advice := "or a worker that is missing."; strings.Contains(strings.ReplaceAll(page, advice, ""), "missing") ||
+	if advice := "or a missing worker."; strings.Contains(strings.ReplaceAll(page, advice, ""), "missing") ||
 		!strings.Contains(page, "Nothing needs attention.") && !lineOfAttention.MatchString(page) {
 		v.t.Errorf("the overview misses something, or says nothing about what needs attention:\n%s", page)
 	}

@@ -176,7 +176,7 @@ func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
 	// Dry runs change nothing.
 	c.shows(c.admin, "/dead/plan", url.Values{"do": {"replay"}, "number": {"1", "2"}}, http.StatusOK, "2 letters would be replayed", "Nothing has been done yet")
 	c.shows(c.admin, "/dead/plan", url.Values{"do": {"drop"}, "all": {"1"}, "code": {"refused"}, "upto": {"3"}}, http.StatusOK, "3 letters would be dropped", `value="1 2 3 "`)
-	c.shows(c.admin, "/dead/plan", url.Values{"do": {"drop"}}, http.StatusBadRequest, "Which ones?")
+	c.shows(c.admin, "/dead/plan", url.Values{"do": {"drop"}}, http.StatusBadRequest, "No letter selected")
 	c.shows(c.admin, "/dead/drop", url.Values{"numbers": {"3"}}, http.StatusBadRequest, "Nothing was dropped")
 	c.shows(c.admin, "/dead/drop", url.Values{"numbers": {"three"}, "forever": {"1"}}, http.StatusBadRequest, "is not the number of a dead letter")
 	if letters, messages := c.letters(), c.messages(); letters != 4 || messages != 0 {

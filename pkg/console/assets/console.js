@@ -1,5 +1,4 @@
-// What is live on the pages of the console. Pages work without it, and stand
-// still then.
+// Live pages, local times, forms. Without it pages work and do not refresh.
 (function () {
   'use strict';
 
@@ -19,8 +18,8 @@
     return t;
   }
 
-  // poll asks again and again, that many milliseconds after each answer, while the page is
-  // visible. Where the session is over it leads to the sign-in.
+  // poll requests a path, every milliseconds after each response, while the page is visible.
+  // An expired session leads to the sign-in.
   function poll(every, path, show, say) {
     var timer, asking = false;
     function ask() {
@@ -43,8 +42,8 @@
   }
   window.sluice = { poll: poll, timeOf: timeOf };
 
-  // become makes a part of the page what another is, and leaves alone what is the same:
-  // the focus and the selection stay.
+  // become updates a part of the page and keeps equal nodes, so that focus and selection
+  // stay.
   function become(old, fresh) {
     if (old.isEqualNode(fresh)) return;
     if (old.nodeType !== Node.ELEMENT_NODE || old.nodeName !== fresh.nodeName || old.childNodes.length !== fresh.childNodes.length) {
@@ -57,8 +56,7 @@
     Array.from(old.childNodes).forEach(function (node, i) { become(node, nodes[i]); });
   }
 
-  // A page that is live has <div id="live" data-every="milliseconds">, which is asked for
-  // so often.
+  // follow refreshes <div id="live" data-every="milliseconds">.
   function follow(every) {
     function say(text, lost) {
       var state = document.getElementById('pulse');
@@ -73,8 +71,8 @@
     }, say);
   }
 
-  // A link that signs in once: its secret stands behind the #, and leaves the
-  // address before anything else happens.
+  // signInOnce reads the secret of a sign-in link from behind the #, and removes it from the
+  // address first.
   function signInOnce() {
     var form = document.getElementById('once');
     var found = /^#once=([A-Za-z0-9_-]+)$/.exec(location.hash);
@@ -84,7 +82,7 @@
     form.submit();
   }
 
-  // A form that takes a while says so: <form data-busy="id of a status">.
+  // The status of a slow form: <form data-busy="id of a status">.
   document.querySelectorAll('form[data-busy]').forEach(function (form) {
     form.addEventListener('submit', function (e) {
       if (e.submitter && e.submitter.formAction.endsWith('.csv')) return; // the page stays
@@ -95,7 +93,11 @@
     document.querySelectorAll('form[data-busy]').forEach(function (form) { document.getElementById(form.dataset.busy).textContent = ''; });
   });
 
+  // A phone has room for two fields: the empty ones of the rest are under More filters.
+  var narrow = window.matchMedia('(max-width: 40rem)').matches;
   document.querySelectorAll('form[role=search]').forEach(function (form) {
+    var more = form.querySelector('details > .filters');
+    if (narrow && more) more.prepend.apply(more, Array.from(form.querySelectorAll(':scope > p:has(label)')).slice(2).filter(function (p) { return !p.querySelector('input, select').value; }));
     form.addEventListener('submit', function () {
       form.querySelectorAll('input:not([type=hidden])').forEach(function (i) { i.value = i.value.trim(); });
     });

@@ -1,5 +1,4 @@
-// The page of statements: Ctrl+Enter, names that complete, queries that are kept in the
-// browser, and an address that keeps the statement.
+// The query page: Ctrl+Enter, completion, saved queries, and an address with the query.
 (function () {
   'use strict';
   var form = document.getElementById('ask'), sql = document.getElementById('sql');
@@ -9,7 +8,7 @@
   var answer = document.getElementById('answer');
   if (answer) answer.scrollIntoView();
 
-  // What the page of views says, beside the statement.
+  // The page of views, beside the query.
   var place = document.getElementById('names');
   fetch(place.dataset.views, { headers: { Accept: 'text/html' } }).then(function (res) { return res.text(); }).then(function (text) {
     var views = new DOMParser().parseFromString(text, 'text/html').getElementById('views');
@@ -21,7 +20,7 @@
     views.querySelectorAll('dt').forEach(function (e) { e.addEventListener('click', function () { put(e.firstChild.textContent.trim(), 0); }); });
   }).catch(function () {}); // the link to that page stays
 
-  // begun is the name before the cursor, as far as it is typed.
+  // begun is the partial name before the cursor.
   function begun() { return (/[A-Za-z_][A-Za-z0-9_]*$/.exec(sql.value.slice(0, sql.selectionStart)) || [''])[0]; }
   function put(name, typed) {
     sql.focus();
@@ -52,7 +51,7 @@
     if (e.key === 'Tab' && !e.shiftKey && !shown.hidden) { e.preventDefault(); shown.querySelector('button').click(); }
   });
 
-  // Saved queries are links by name; their times are those of when they are opened.
+  // Saved queries are links without times: they run over the default period.
   var saved = document.getElementById('saved'), list = saved.querySelector('ul'), kept;
   try { kept = JSON.parse(localStorage.getItem('queries')) || {}; } catch (e) { return; } // it keeps nothing
   function show() {

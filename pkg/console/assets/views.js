@@ -57,7 +57,7 @@
         figure.dataset.drawn = 'yes';
         window.addEventListener('resize', fit);
       });
-    }).catch(function (err) { say(figure, 'The diagram is not available: ' + err.message + '. The tables have its numbers.'); });
+    }).catch(function (err) { say(figure, 'The diagram is not available: ' + err.message + '. The tables have the same numbers.'); });
   }
 
   // name shows elements by their names on the diagram, and their ids in the tooltip.
@@ -91,7 +91,7 @@
         var h = heat[id], value = h[by], holds = (known(id).children || []).length > 0; // a sub-process would drown what is in it
         for (var i = 1; i <= steps; i++) canvas.removeMarker(id, 'heat-' + i);
         if (value > 0 && !holds) canvas.addMarker(id, 'heat-' + Math.max(1, Math.ceil(steps * Math.sqrt(value / most))));
-        if (h.active && by !== 'active') overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' are there now', figure.dataset.now, { element: id }) });
+        if (h.active && by !== 'active') overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' active now', figure.dataset.now, { element: id }) });
         if (h.open) overlays.add(id, { position: { top: -10, right: 14 }, html: badge('open', h.open, h.open + ' open incidents', figure.dataset.open, { element: id }) });
         var more = Object.assign(m.untyped ? { element: id } : { element: id, type: h.type }, m.more);
         if (value) overlays.add(id, { position: { top: -10, left: -6 }, html: badge('count', text(value), mode.selectedOptions[0].textContent + ': ' + text(value), figure.dataset[m.list], more, m.is, value) });
@@ -126,7 +126,7 @@
       place.setAttribute('aria-busy', 'false');
       if (held) place.focus({ preventScroll: true });
     }
-    function missing() { tell('The elements could not be read.', 'Executions and time are not available.'); }
+    function missing() { tell('Elements not loaded.', 'Executions and time are not available.'); }
     function failed(why) {
       var reason = document.createElement('p'), again = document.createElement('p'), link = document.createElement('a');
       reason.className = 'missing text';
@@ -143,7 +143,7 @@
       if (!fresh) { failed(refused ? refused.textContent : 'the console answers ' + code); return; }
       put(fresh.childNodes);
       if (place.querySelector('[data-again]')) { missing(); return; }
-      tell('The elements have been read.', '');
+      tell('Elements loaded.', '');
       if (!figure) return;
       var heat = JSON.parse(figure.dataset.heat), happened = JSON.parse(fresh.dataset.heat);
       Object.keys(happened).forEach(function (id) { heat[id] = Object.assign(heat[id] || {}, happened[id]); });
@@ -153,7 +153,7 @@
       if (figure.heated) figure.heated(); // else it will be when it is drawn
     }
     function read() {
-      tell('The elements are being read…', 'Executions and time are being read…');
+      tell('Loading elements…', 'Loading executions and time…');
       place.setAttribute('aria-busy', 'true');
       fetch(place.dataset.later, { headers: { Accept: 'text/html' } }).then(function (res) {
         if (res.redirected) { location.reload(); return null; } // the session is over
@@ -210,8 +210,8 @@
     button.addEventListener('click', function () {
       paused = !paused;
       button.setAttribute('aria-pressed', paused);
-      button.textContent = paused ? 'Go on' : 'Pause';
-      if (paused) status('Paused. What is stored meanwhile is not shown later.');
+      button.textContent = paused ? 'Resume' : 'Pause';
+      if (paused) status('Paused. Records stored meanwhile are not shown.');
     });
     function cell(row, text, path) {
       var td = row.insertCell();
@@ -247,8 +247,8 @@
       body.prepend.apply(body, rows);
       while (body.rows.length > 200) body.deleteRow(-1);
       count += rows.length;
-      status('Live');
-      shown.textContent = count + ' shown' + (news.more ? '; more are stored than can be shown' : '');
+      status(count ? 'Live' : 'Live: no new records yet');
+      shown.textContent = count + ' shown' + (news.more ? '; more are stored than shown' : '');
     }
     window.sluice.poll(+table.dataset.every, path, told, function (text, lost) { if (!paused || lost) status(text, lost); });
   }
