@@ -24,7 +24,8 @@ var worded = []string{
 	"At most 50 per second; the last 200",
 }
 
-// unlinked says which numbers of the page lead nowhere, and which times are none.
+// unlinked lists numbers without a link, numbers that show another value than their own, and times
+// without a zone.
 const unlinked = `(worded => {
 	const wrong = [];
 	const ids = new Set();
@@ -43,6 +44,7 @@ const unlinked = `(worded => {
 		if (fig) {
 			const to = new URL(fig.getAttribute('href') || fig.getAttribute('xlink:href'), location.href);
 			const here = to.pathname === location.pathname && to.hash && document.getElementById(to.hash.slice(1));
+			if (fig.dataset.is === 'count' && !fig.matches('.delta') && text.replace(/\D/g, '') !== fig.dataset.value) wrong.push('shows another number than it links to: ' + fig.outerHTML);
 			if (!fig.dataset.is && to.pathname !== '/query' && !here && !/^\/(dead(\/\d+\/bytes)?|sources)$/.test(to.pathname)) wrong.push('leads to ' + to + ': ' + fig.outerHTML);
 			continue;
 		}
