@@ -193,7 +193,7 @@ func (l letters) Replay(ctx context.Context, by string, shown console.Letter) (b
 		return !ok, err // replayed meanwhile by another user
 	}
 	receipt, err := l.dead.As(by).Replay(ctx, l.publisher, d)
-	if errors.Is(err, stream.ErrHistoryGone) {
+	if errors.Is(err, stream.ErrHistoryPurged) {
 		err = fmt.Errorf("%w: find its record in ClickHouse, and drop the letter if it is stored", err)
 	}
 	return receipt.Replayed, err

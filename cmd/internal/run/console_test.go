@@ -122,11 +122,11 @@ func (c *consoleOnNATS) shows(b *http.Client, path string, form url.Values, stat
 	return page
 }
 
-// setAside dead-letters records, as if ClickHouse had rejected them.
-func (c *consoleOnNATS) setAside(n uint64) {
+// publishDead dead-letters records, as if ClickHouse had rejected them.
+func (c *consoleOnNATS) publishDead(n uint64) {
 	c.t.Helper()
 	for seq := range n {
-		fatal.If(c.t, stream.NewDeadLetters(c.lanes).SetAside(c.t.Context(), flow.Dead{
+		fatal.If(c.t, stream.NewDeadLetters(c.lanes).Publish(c.t.Context(), flow.Dead{
 			Message: flow.Message{
 				Lane: 0, Incarnation: 1, Seq: 100 + seq, Topic: stream.RecordTopic(0), Subject: "engine", Source: "engine",
 				Records: 1, Received: time.Now(), Body: []byte(`{"id":"1-1","value":{"errorMessage":"<poison>"}}`),
@@ -155,7 +155,7 @@ func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
 	c.shows(c.looks, "/dead", nil, http.StatusOK, "No dead letters.")
-	c.setAside(4)
+	c.publishDead(4)
 	c.shows(c.admin, "/dead", nil, http.StatusOK, "The newest 4 of 4", "refused", "error_message", "Replay the chosen ones")
 	c.shows(c.admin, "/dead?source=other", nil, http.StatusOK, "No matches.")
 	c.shows(c.admin, "/dead?lane=x", nil, http.StatusBadRequest, "is not a number")

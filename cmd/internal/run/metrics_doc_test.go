@@ -127,7 +127,7 @@ func page(metrics []metric, alerts func(string) []string) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-What api, ingester and console show at /metrics of their ops ports; ` + "`sluice up`" + ` shows
+For operators: the metrics of api, ingester, and console at /metrics of their ops ports; ` + "`sluice up`" + ` has
 all on one. The console counts open work (open, overdue, stuck) once a minute. Units are in the names: seconds, bytes; what ends in _total only
 ever grows. The alerts are in [alerts.yml](../deploy/prometheus/alerts.yml).
 This page is written from the sources by
