@@ -51,7 +51,7 @@ func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	opts, err := server.ProcessConfigFile("nats.conf")
 	fatal.If(t, err)
 	keepsWhatItAcknowledges(t, opts)
-	expect.Not(t, opts.StoreDir != "", "the folder %s is named here and by the one who starts the server", opts.StoreDir)
+	expect.Not(t, opts.StoreDir != "", "the folder %s is named here and by the caller", opts.StoreDir)
 }
 
 // keepsWhatItAcknowledges holds a configuration against what Sluice counts on, and

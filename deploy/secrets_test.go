@@ -65,9 +65,9 @@ func TestSecretsAreMadeOnceAndWork(t *testing.T) {
 	older := regexp.MustCompile(`(?m)^NATS_.*\n`).ReplaceAllString(first[".env"], "")
 	older = strings.TrimSuffix(older, "\n")
 	fatal.If(t, os.WriteFile(filepath.Join(root, ".env"), []byte(older), 0o600))
-	mended := runSecrets(t, root)[".env"]
-	expect.Not(t, !strings.HasPrefix(mended, older+"\n") || len(variables(mended)) != len(variables(first[".env"])), "an older .env is completed to:\n%s", mended)
-	first[".env"] = mended
+	completed := runSecrets(t, root)[".env"]
+	expect.Not(t, !strings.HasPrefix(completed, older+"\n") || len(variables(completed)) != len(variables(first[".env"])), "an older .env is completed to:\n%s", completed)
+	first[".env"] = completed
 
 	authenticator, err := auth.New(auth.Config{Tokens: filepath.Join(root, "deploy/secrets/api/tokens.yaml")}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	fatal.If(t, err)

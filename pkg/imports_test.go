@@ -77,9 +77,9 @@ func TestSiblingsDoNotImportEachOther(t *testing.T) {
 	fatal.When(t, checked < 10, "checked %d files: the walk missed the packages", checked)
 }
 
-// TestTheOracleStandsAlone: what chaos compares the tables with shares no code with what
+// TestTheOracleImportsNoProductCode: what chaos compares the tables with shares no code with what
 // made them. It imports the standard library only.
-func TestTheOracleStandsAlone(t *testing.T) {
+func TestTheOracleImportsNoProductCode(t *testing.T) {
 	files, err := filepath.Glob("../cmd/internal/oracle/*.go")
 	fatal.If(t, err)
 	checked := 0

@@ -324,7 +324,7 @@ func (c *deadReplay) Run(ctx context.Context, log *slog.Logger) error {
 		var sent, known int
 		failed, err := c.each(ctx, letters, "replaying", func(ctx context.Context, d stream.DeadLetter) error {
 			receipt, err := letters.Replay(ctx, publisher, d)
-			if errors.Is(err, stream.ErrHistoryGone) {
+			if errors.Is(err, stream.ErrHistoryPurged) {
 				err = fmt.Errorf("%w: find its record in ClickHouse (sluice dead show %d), and drop the letter if it is stored", err, d.Number)
 			}
 			if err != nil {

@@ -75,7 +75,7 @@ func New(ln net.Listener, cfg Config, log *slog.Logger) *Listener {
 	if cfg.Closed == nil {
 		cfg.Closed, cfg.Rejected = nothing, nothing
 	}
-	if fit := Most(); fit < cfg.Max {
+	if fit := Max(); fit < cfg.Max {
 		log.Warn("fewer connections than configured: the limit of file descriptors is low: raise it (ulimit -n, LimitNOFILE)",
 			"address", ln.Addr().String(), "connections", fit, "configured", cfg.Max, "descriptors", descriptors())
 		cfg.PerAddress, cfg.Max = min(cfg.PerAddress, max(1, fit/2)), fit
@@ -226,8 +226,8 @@ func (l *Listener) State(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Most is how many connections one port may take, by the limit of file descriptors.
-func Most() int { return max(1, descriptors()/share) }
+// Max is how many connections one port may take, by the limit of file descriptors.
+func Max() int { return max(1, descriptors()/share) }
 
 // descriptors are the file descriptors that the process may have.
 func descriptors() int {

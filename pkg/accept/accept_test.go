@@ -62,7 +62,7 @@ func halfOpen(t *testing.T, l *accept.Listener) net.Conn {
 	return conn
 }
 
-func TestHalfOpenRequestsShutNobodyOut(t *testing.T) {
+func TestHalfOpenRequestsLeaveRoomForOthers(t *testing.T) {
 	var closed atomic.Int32
 	l, _ := serve(t, accept.Config{Max: 8, Closed: func() { closed.Add(1) }, Rejected: func() {}})
 	for range 40 {

@@ -98,7 +98,7 @@ func TestAClientThatGoesAwayStoresNothing(t *testing.T) {
 	expect.Not(t, len(d.stream.subs) != 0, "something was published")
 }
 
-func TestAClientThatMayNotIsToldBeforeItSendsItsBody(t *testing.T) {
+func TestAForbiddenClientIsAnsweredBeforeItSendsItsBody(t *testing.T) {
 	d := newDoor(t, config())
 	addr, _ := d.run(t)
 	for token, want := range map[string]string{"swordfish": "HTTP/1.1 401", "engine": "HTTP/1.1 100"} {
@@ -163,7 +163,7 @@ func TestWithoutMemoryARequestIsRefusedAfterItsWait(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 50*time.Millisecond
 	d := newDoor(t, cfg)
-	entered, _, goOn := d.block()
+	entered, _, proceed := d.block()
 	large := `{"id":"1-1"}` + strings.Repeat(" ", 3<<20)
 	answers := d.serveAll(2, large)
 	<-entered
@@ -171,7 +171,7 @@ func TestWithoutMemoryARequestIsRefusedAfterItsWait(t *testing.T) {
 	resp := d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", large))
 	wantProblem(t, resp, 429, "overloaded")
 	expect.Equal(t, "Retry-After", "1", resp.Header.Get("Retry-After"))
-	goOn()
+	proceed()
 	for range 2 {
 		wantOK(t, <-answers)
 	}

@@ -73,7 +73,7 @@ func TestConnectionsOfAnAddressAreCapped(t *testing.T) {
 	wantUsed(t, dialFrom(t, "127.0.0.1", addr))
 }
 
-func TestAnIdleConnectionMakesPlaceForANewOneOfItsAddress(t *testing.T) {
+func TestAnIdleConnectionIsClosedForAnotherOfItsAddress(t *testing.T) {
 	cfg := config()
 	cfg.Connections, cfg.AddressConnections = 100, 4
 	d := newDoor(t, cfg)

@@ -29,14 +29,14 @@ import (
 
 // DeadLetters stores invalid records. *stream.DeadLetters is the real one.
 //
-// SetAside returns nil once the letter is durable; the same bytes of one source are one
+// Publish returns nil once the letter is durable; the same bytes of one source are one
 // letter. The error is flow.ErrDeadShare if the source has too many, and flow.ErrFull if all
 // together are too many.
 //
 // Admits fails with flow.ErrDeadShare for a source whose accepted records became too many
 // dead letters.
 type DeadLetters interface {
-	SetAside(ctx context.Context, d flow.Dead) error
+	Publish(ctx context.Context, d flow.Dead) error
 	Admits(source string) error
 }
 
@@ -267,7 +267,7 @@ func (s *Server) deadLetter(c *call, refused []record.Refused, received time.Tim
 			Index: -1, Code: r.Code, Reason: "posted by Elasticsearch's protocol: |" + r.Pointer + " " + r.Detail,
 		}
 		all.Go(func() error {
-			if err := s.dead.SetAside(ctx, dead); err != nil {
+			if err := s.dead.Publish(ctx, dead); err != nil {
 				return err
 			}
 			s.metrics.deadLetters.WithLabelValues(dead.Code).Inc()

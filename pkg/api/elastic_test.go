@@ -149,9 +149,9 @@ func TestABulkIsTakenInEveryForm(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoRecordIsSetAside: the others are accepted in order, and the exporter gets success
+// TestInvalidRecordsAreDeadLettered: the others are accepted in order, and the exporter gets success
 // for all.
-func TestWhatIsNoRecordIsSetAside(t *testing.T) {
+func TestInvalidRecordsAreDeadLettered(t *testing.T) {
 	good := []string{exported(1, 1, "CREATED"), exported(1, 2, "FAILED"), exported(1, 3, "COMPLETED")}
 	for name, bad := range map[string]string{
 		"no record at all":      `{"message":"hello","level":"INFO"}`,
@@ -178,7 +178,7 @@ func TestWhatIsNoRecordIsSetAside(t *testing.T) {
 			}
 			expect.Equal(t, "stored", canonical(append(slices.Clone(good), good...)), canonical(d.stream.stored()))
 			if len(d.dead.all) != 1 || string(d.dead.all[0].Message.Body) != bad || d.dead.all[0].Code == "" || d.dead.all[0].Message.Subject != "engine-a" {
-				t.Errorf("set aside: %+v, want the line as it was", d.dead.all)
+				t.Errorf("dead letters: %+v, want the line unchanged", d.dead.all)
 			}
 			if n := d.held(t); n != 0 {
 				t.Errorf("%v bytes of memory are still held", n)
@@ -189,7 +189,7 @@ func TestWhatIsNoRecordIsSetAside(t *testing.T) {
 		d := newDoor(t, config())
 		took(t, d.exports(http.MethodPost, "/_bulk", bulkOf(`{}`, `[]`)))
 		if len(d.dead.all) != 2 || len(d.stream.stored()) != 0 {
-			t.Errorf("%d set aside, %d stored, want 2 and none", len(d.dead.all), len(d.stream.stored()))
+			t.Errorf("%d dead letters, %d stored, want 2 and none", len(d.dead.all), len(d.stream.stored()))
 		}
 	})
 	t.Run("a password in it is masked", func(t *testing.T) {
@@ -199,11 +199,11 @@ func TestWhatIsNoRecordIsSetAside(t *testing.T) {
 			`{"key":[],"value":{"value":"{\"login\":{\"password\":\"swordfish\"}}","name":"x"},"valueType":"VARIABLE"}`,
 			`{"value":{"name":"password","value":"\"swordfi`)))
 		if len(d.dead.all) != 4 {
-			t.Fatalf("%d are set aside, want 4", len(d.dead.all))
+			t.Fatalf("%d dead letters, want 4", len(d.dead.all))
 		}
 		for _, dead := range d.dead.all {
 			if body := string(dead.Message.Body); strings.Contains(body, "swordf") || !strings.Contains(body, `***`) {
-				t.Errorf("set aside: %s", body)
+				t.Errorf("dead letter: %s", body)
 			}
 		}
 	})
@@ -277,7 +277,7 @@ func TestABulkThatIsRefused(t *testing.T) {
 				t.Errorf("answered %s %s, want %d with %q", resp.Status, body, tt.status, tt.says)
 			}
 			if len(d.stream.stored()) != 0 || len(d.dead.all) != 0 {
-				t.Errorf("%d stored, %d set aside, want nothing", len(d.stream.stored()), len(d.dead.all))
+				t.Errorf("%d stored, %d dead letters, want nothing", len(d.stream.stored()), len(d.dead.all))
 			}
 			if n := d.held(t); n != 0 {
 				t.Errorf("%v bytes of memory are still held", n)

@@ -60,7 +60,7 @@ func TestASubjectLeavesMemoryToOthers(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 5*time.Second
 	d := newDoor(t, cfg)
-	entered, free, goOn := d.block()
+	entered, free, proceed := d.block()
 	answers := d.serveAll(40, `{"id":"1-1"}`+strings.Repeat(" ", 500<<10))
 	// The subject may hold four fifths of 8 MiB for small bodies: 12 of half a MiB.
 	eventually(t, "they hold what they may", func() bool { return len(entered) == 12 })
@@ -70,7 +70,7 @@ func TestASubjectLeavesMemoryToOthers(t *testing.T) {
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("another subject waited %s", took)
 	}
-	goOn()
+	proceed()
 	for range cap(answers) {
 		wantOK(t, <-answers)
 	}
@@ -82,7 +82,7 @@ func TestBodiesWithAFalseSizeStallNoOthers(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 10*time.Second
 	d := newDoor(t, cfg)
-	entered, free, goOn := d.block()
+	entered, free, proceed := d.block()
 	large := d.serveAll(2, `{"id":"1-1"}`+strings.Repeat(" ", 3<<20)) // all of the memory for large bodies
 	eventually(t, "the large pool is full", func() bool { return len(entered) == 2 })
 	free.Store(true)
@@ -93,7 +93,7 @@ func TestBodiesWithAFalseSizeStallNoOthers(t *testing.T) {
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("an honest body waited %s for a decoder", took)
 	}
-	goOn()
+	proceed()
 	for range 2 {
 		wantOK(t, <-large)
 	}

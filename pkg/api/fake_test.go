@@ -135,7 +135,7 @@ type letters struct {
 
 func (l *letters) Admits(string) error { return l.full }
 
-func (l *letters) SetAside(_ context.Context, d flow.Dead) error {
+func (l *letters) Publish(_ context.Context, d flow.Dead) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.all {
@@ -252,7 +252,7 @@ func (d *door) post(body string, changes ...func(*http.Request)) *http.Response 
 
 // block makes posts block in the stream: entered gets a token for each, and goOn releases them.
 // Once free is set, others pass.
-func (d *door) block() (entered chan struct{}, free *atomic.Bool, goOn func()) {
+func (d *door) block() (entered chan struct{}, free *atomic.Bool, proceed func()) {
 	leave := make(chan struct{})
 	entered, free = make(chan struct{}, 100), &atomic.Bool{}
 	d.stream.before = func(context.Context) error {

@@ -69,7 +69,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 	}
 }
 
-func TestTheClientsRequestIDComesBack(t *testing.T) {
+func TestTheClientsRequestIDIsReturned(t *testing.T) {
 	for id, comesBack := range map[string]bool{
 		"client-7/a=b;c": true, "client-" + strings.Repeat("x", 121): true,
 		"client-" + strings.Repeat("x", 122): false, "client- with a space": false, "client-\xc3\xa9": false, "": false,

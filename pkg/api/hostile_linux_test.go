@@ -20,9 +20,9 @@ import (
 // everyAttack is the name of all attacks at once.
 const everyAttack = "all at once"
 
-// attackAsToldByStdin runs 64 hostile clients. Each line names the attack until the next line; the
+// attackFromStdin runs 64 hostile clients. Each line names the attack until the next line; the
 // output is the number of each answer to the previous one.
-func attackAsToldByStdin(addr string) error {
+func attackFromStdin(addr string) error {
 	attacks := newClient("127.0.0.1", addr, "engine").attacks()
 	end := func() map[int]int { return nil }
 	lines := bufio.NewScanner(os.Stdin)
@@ -123,8 +123,8 @@ func (c *client) attacks() []hostile {
 		{"a bomb in zstd", whole(zstdBomb, "zstd")},
 		{"without an end", stream(func() io.Reader { return endless{} })},
 		{"without an end, in pieces", stream(func() io.Reader { return endless{200 * time.Microsecond} })},
-		{"16 MiB slowly", func(ctx context.Context) (int, error) { return 0, sayAndWait(ctx, c.addr, 16<<20, 1) }},
-		{"512 KiB slowly", func(ctx context.Context) (int, error) { return 0, sayAndWait(ctx, c.addr, 1<<19, 8) }},
+		{"16 MiB slowly", func(ctx context.Context) (int, error) { return 0, announceAndWait(ctx, c.addr, 16<<20, 1) }},
+		{"512 KiB slowly", func(ctx context.Context) (int, error) { return 0, announceAndWait(ctx, c.addr, 1<<19, 8) }},
 		{"a false size in gzip", whole(falseSize, "gzip")},
 		{"passwords", func(ctx context.Context) (int, error) {
 			return c.send(ctx, http.MethodPatch, "/spm/login/current/user", strings.NewReader(passwords), int64(len(passwords)), "")
@@ -145,9 +145,9 @@ func (e endless) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// sayAndWait announces bodies of a size over several connections, and sends them at 16 KiB/s: just
+// announceAndWait announces bodies of a size over several connections, and sends them at 16 KiB/s: just
 // fast enough not to be cut off.
-func sayAndWait(ctx context.Context, addr string, announced, connections int) error {
+func announceAndWait(ctx context.Context, addr string, announced, connections int) error {
 	var wg sync.WaitGroup
 	for range connections {
 		wg.Go(func() {

@@ -65,7 +65,7 @@ func TestAKeyUsedForAnotherBodyIsRefused(t *testing.T) {
 	expect.Equal(t, "stored", []string{`{"id":"1-1"}`}, d.stream.stored())
 }
 
-func TestKeysThatCanNotBeUsed(t *testing.T) {
+func TestInvalidKeys(t *testing.T) {
 	twice := func(r *http.Request) { r.Header["Idempotency-Key"] = []string{"a", "b"} }
 	for name, change := range map[string]func(*http.Request){
 		"empty": header("Idempotency-Key", ""), "empty quotes": header("Idempotency-Key", `""`),
@@ -106,7 +106,7 @@ func TestAFailedPublishIsSettledBySendingItAgain(t *testing.T) {
 	}
 }
 
-func TestWhatIsPublishedSaysWhereItComesFrom(t *testing.T) {
+func TestPublishedEntriesHaveTheirOrigin(t *testing.T) {
 	d := newDoor(t, config())
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	wantOK(t, d.post(`{"id":"1-1"}`, header("Traceparent", parent), header("Idempotency-Key", "k1")))

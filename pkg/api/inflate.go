@@ -51,8 +51,8 @@ func (b *bodies) inflate(ctx context.Context, subject, encoding string, sent *bo
 		return nil, refuse(codeEmptyBody, "the body is empty")
 	}
 	allowed := max(freeOfRatio, b.cfg.Ratio*len(sent.bytes))
-	most := min(limit, allowed)
-	expect := min(8*len(sent.bytes), most)
+	bound := min(limit, allowed)
+	expect := min(8*len(sent.bytes), bound)
 	// An implausible size is that of a truncated or uncompressed body: decompression
 	// will tell.
 	if claim, said := claimedSize(encoding, sent.bytes); said && claim <= uint64(limit) {
@@ -60,7 +60,7 @@ func (b *bodies) inflate(ctx context.Context, subject, encoding string, sent *bo
 			return nil, tooDense(b.cfg.Ratio)
 		}
 	}
-	for _, n := range []int{expect, most} {
+	for _, n := range []int{expect, bound} {
 		var hold *budget.Hold
 		if len(sent.bytes) <= budget.SmallBody { // else the hold of sent has room for both
 			var err error
@@ -82,7 +82,7 @@ func (b *bodies) inflate(ctx context.Context, subject, encoding string, sent *bo
 			return nil, inflateFailure(err)
 		}
 	}
-	if most < limit {
+	if bound < limit {
 		return nil, tooDense(b.cfg.Ratio)
 	}
 	return nil, tooLarge(limit)

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(serverOfItsOwn) != "":
 		err = serveUntilStdinEnds()
 	case os.Getenv(hostileOfItsOwn) != "":
-		err = attackAsToldByStdin(os.Getenv(hostileOfItsOwn))
+		err = attackFromStdin(os.Getenv(hostileOfItsOwn))
 	default:
 		os.Exit(m.Run())
 	}
@@ -93,10 +93,10 @@ func serveUntilStdinEnds() error {
 // process is another process of this test binary, started by the command before. It ends with its
 // stdin, at the end of the test.
 type process struct {
-	t    *testing.T
-	pid  int
-	tell io.Writer
-	said *bufio.Reader
+	t     *testing.T
+	pid   int
+	stdin io.Writer
+	said  *bufio.Reader
 }
 
 func apart(t *testing.T, setting string, before ...string) *process {
@@ -129,7 +129,7 @@ func (p *process) line() string {
 // attack starts another attack, and returns the answers to the previous one.
 func (p *process) attack(name string) (answers string) {
 	p.t.Helper()
-	if _, err := fmt.Fprintln(p.tell, name); err != nil {
+	if _, err := fmt.Fprintln(p.stdin, name); err != nil {
 		p.t.Fatal(err)
 	}
 	return p.line()
@@ -156,11 +156,11 @@ func peakMemory(t *testing.T, pid int) int {
 	return 0
 }
 
-// TestNobodyStarvesOthersWhateverClientsDo lets 64 clients post bodies of 16 MiB, bombs, endless
+// TestNoClientStarvesOthers lets 64 clients post bodies of 16 MiB, bombs, endless
 // bodies, false sizes, slow bodies and passwords, and hoard connections. Each attack runs alone,
 // then all at once, repeatedly, while two clients post normally. The api's memory stays bounded,
 // and those two keep their latency.
-func TestNobodyStarvesOthersWhateverClientsDo(t *testing.T) {
+func TestNoClientStarvesOthers(t *testing.T) {
 	addr, pid := serveApart(t)
 	control, _ := serveApart(t) // not attacked: the baseline of the machine
 	// In production hostile clients have their own machines. Where good posts get no allowance for
@@ -213,17 +213,17 @@ func hardlyNoticed(t *testing.T, name string, beside, alone []time.Duration) str
 	p99 := func(sorted []time.Duration) time.Duration { return sorted[len(sorted)*99/100] }
 	t.Logf("%-26s %4d good posts beside it, p50 %6s, p99 %6s (%6s without an attack), max %6s", name,
 		len(beside), ms(beside[len(beside)/2]), ms(p99(beside)), ms(p99(alone)), ms(beside[len(beside)-1]))
-	most, least := goodPosts*slowdown, 20/slowdown
+	ceiling, floor := goodPosts*slowdown, 20/slowdown
 	if name == everyAttack { // longer than a single attack
-		least = 50 / slowdown
+		floor = 50 / slowdown
 	}
 	if os.Getenv(quietMachine) == "" {
-		most = max(most, 4*p99(alone))
+		ceiling = max(ceiling, 4*p99(alone))
 	}
 	switch {
-	case p99(beside) > most:
-		return fmt.Sprintf("p99 of good posts is %s, want at most %s", p99(beside), most)
-	case len(beside) < least:
+	case p99(beside) > ceiling:
+		return fmt.Sprintf("p99 of good posts is %s, want at most %s", p99(beside), ceiling)
+	case len(beside) < floor:
 		return fmt.Sprintf("only %d good posts went through", len(beside))
 	}
 	return ""

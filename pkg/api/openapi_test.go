@@ -205,7 +205,7 @@ func TestTheExamplesOfTheDocumentWork(t *testing.T) {
 	expect.Not(t, examples == 0, "the document has no examples")
 }
 
-func TestTheSamplesAreAsTheDocumentSays(t *testing.T) {
+func TestTheSamplesMatchTheDocument(t *testing.T) {
 	samples, err := os.ReadFile("testdata/records.ndjson")
 	fatal.If(t, err)
 	d := newDoor(t, config())

@@ -149,7 +149,7 @@ func TestTheRateOfASubjectIsHeld(t *testing.T) {
 	})
 }
 
-func TestTheRateOfTheConfigurationHoldsForTokensThatSayNothing(t *testing.T) {
+func TestTheDefaultRateHoldsForTokensWithoutOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config()
 		cfg.Rate = 0.5

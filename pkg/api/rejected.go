@@ -44,13 +44,13 @@ type rejectedKey struct {
 }
 
 type rejectedClient struct {
-	first, last, told time.Time
-	count, others     int // others: since the last log line
+	first, last, logged time.Time
+	count, others       int // others: since the last log line
 }
 
 const (
-	// tellEvery is the interval of log lines of one client.
-	tellEvery = 10 * time.Second
+	// logEvery is the interval of log lines of one client.
+	logEvery = 10 * time.Second
 	// rejectedFor is how long a client is listed after its last rejection.
 	rejectedFor = time.Hour
 	// maxRejected bounds the memory of rejected clients, and the log lines when addresses
@@ -84,8 +84,8 @@ func (j *rejected) note(c *call, f failure) {
 	}
 	j.metrics.rejected.WithLabelValues(label, string(f.Code)).Inc()
 	key := rejectedKey{addressOf(c.r), cmp.Or(name, unknownSubject), f.Code}
-	others, tell := j.sample(key, time.Now())
-	if !tell {
+	others, log := j.sample(key, time.Now())
+	if !log {
 		return
 	}
 	j.log.WarnContext(c.r.Context(), "client rejected", "security", true, "status", f.Status, "reason", string(f.Code),
@@ -94,7 +94,7 @@ func (j *rejected) note(c *call, f failure) {
 }
 
 // sample reports whether to log a rejection now, and how many of its client were not logged.
-func (j *rejected) sample(key rejectedKey, now time.Time) (others int, tell bool) {
+func (j *rejected) sample(key rejectedKey, now time.Time) (others int, log bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	client, ok := j.clients[key]
@@ -107,18 +107,18 @@ func (j *rejected) sample(key rejectedKey, now time.Time) (others int, tell bool
 	}
 	client.last = now
 	client.count++
-	if now.Sub(client.told) < tellEvery {
+	if now.Sub(client.logged) < logEvery {
 		client.others++
 		return 0, false
 	}
-	others, client.others, client.told = client.others, 0, now
+	others, client.others, client.logged = client.others, 0, now
 	return others, true
 }
 
 // forget drops the clients that are no longer rejected, and reports whether a slot is free.
 func (j *rejected) forget(now time.Time) bool {
 	for key, client := range j.clients {
-		if now.Sub(client.last) >= tellEvery {
+		if now.Sub(client.last) >= logEvery {
 			delete(j.clients, key)
 		}
 	}

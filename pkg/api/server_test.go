@@ -34,7 +34,7 @@ func (d *door) run(t *testing.T) (addr string, stop func() error) {
 	return a.String(), stop
 }
 
-func TestRunFinishesWhatIsInFlightAndTakesNoMore(t *testing.T) {
+func TestRunFinishesRequestsInFlightAndAcceptsNoMore(t *testing.T) {
 	d := newDoor(t, config())
 	entered, leave := make(chan struct{}), make(chan struct{})
 	d.stream.before = func(ctx context.Context) error {
@@ -72,7 +72,7 @@ func TestRunFinishesWhatIsInFlightAndTakesNoMore(t *testing.T) {
 	expect.Equal(t, "stored", []string{`{"id":"1-1"}`}, d.stream.stored())
 }
 
-func TestRunCutsOffWhatTakesTooLong(t *testing.T) {
+func TestRunCutsOffSlowRequests(t *testing.T) {
 	cfg := config()
 	cfg.Drain = 100 * time.Millisecond
 	d := newDoor(t, cfg)
@@ -98,7 +98,7 @@ func TestAPortInUseIsAnError(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
+func TestInvalidConfigurations(t *testing.T) {
 	for want, change := range map[string]func(*api.Config){
 		"set both --tls-cert and --tls-key": func(c *api.Config) { c.TLSCert = "cert.pem" },
 		"no such file":                      func(c *api.Config) { c.TLSCert, c.TLSKey = "missing.pem", "missing.pem" },

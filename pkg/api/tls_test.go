@@ -73,9 +73,9 @@ func TestASlowBodyOverHTTP2IsCutOff(t *testing.T) {
 	eventually(t, "the memory is given back", func() bool { return d.held(t) == 0 })
 }
 
-// TestARapidResetOverHTTP2HurtsNobodyElse opens requests and cancels each at once
+// TestARapidResetOverHTTP2LeavesOthersAlone opens requests and cancels each at once
 // (CVE-2023-44487): other clients are unaffected, and concurrency stays bounded.
-func TestARapidResetOverHTTP2HurtsNobodyElse(t *testing.T) {
+func TestARapidResetOverHTTP2LeavesOthersAlone(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config()
 	cfg.TLSCert, cfg.TLSKey = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

@@ -78,7 +78,7 @@ func TestNothingIsHeldWhileAClientWaits(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeWaitedForIsSaid(t *testing.T) {
+func TestAnUnsupportedWaitIsReported(t *testing.T) {
 	d := newDoor(t, config())
 	for _, query := range []string{"?wait=", "?wait=durable", "?wait=stored&wait=stored", "?wait=stored&x=%zz"} {
 		wantProblem(t, d.serveOne(request(http.MethodPost, postPath+query, `{"id":"a"}`)), http.StatusBadRequest, "bad_parameter")

@@ -205,7 +205,7 @@ func TestTheFileOfKeysIsFollowed(t *testing.T) {
 	answers(t, a, "the second secret", sign(t, jose.HS256, second, "", claimsWith(nil)), nil)
 }
 
-func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
+func TestInvalidConfigurations(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	tests := []struct {
 		name string
@@ -218,7 +218,7 @@ func TestConfigurationsThatCanNotBeMeant(t *testing.T) {
 		{"a secret file that is not there", auth.Config{JWT: auth.JWT{SecretFile: missing}}, "no such file"},
 		{"two kinds of keys", auth.Config{JWT: auth.JWT{JWKS: missing, SecretFile: missing}}, "set one"},
 		{"a short secret", auth.Config{JWT: auth.JWT{SecretFile: tokenFile(t, "short")}}, "shorter than"},
-		{"keys of an issuer whose name is not told", auth.Config{JWT: auth.JWT{JWKS: missing, Audience: "sluice"}}, "set --jwt-issuer and --jwt-audience"},
+		{"keys of an issuer without a name", auth.Config{JWT: auth.JWT{JWKS: missing, Audience: "sluice"}}, "set --jwt-issuer and --jwt-audience"},
 		{"keys of an issuer, for any audience", auth.Config{JWT: auth.JWT{JWKS: missing, Issuer: "https://id.example"}}, "set --jwt-issuer and --jwt-audience"},
 		{"an issuer without keys", auth.Config{JWT: auth.JWT{Issuer: "https://id.example", Audience: "sluice"}}, "without keys"},
 		{"keys over plain http", auth.Config{JWT: auth.JWT{JWKS: "http://id.example/keys", Issuer: "https://id.example", Audience: "sluice"}}, "must be https"},

@@ -54,7 +54,7 @@ func TestTheFitFindsWhatPointsWereMadeOf(t *testing.T) {
 		}
 		m.Points = append(m.Points, p)
 	}
-	m.Most()
+	m.Max()
 	got, err := capacity.Fit(m)
 	fatal.If(t, err)
 	for process, want := range costs {
@@ -94,7 +94,7 @@ func TestMoreRecordsTakeMore(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeIsNamed(t *testing.T) {
+func TestInvalidSettingsAreNamed(t *testing.T) {
 	m := model(t)
 	for flag, change := range map[string]func(*capacity.Ask){
 		"--rate":         func(a *capacity.Ask) { a.Rate = 0 },

@@ -39,11 +39,11 @@ type Streamed struct {
 const (
 	blockAge  = 0.5 // seconds
 	blockRows = 200_000
-	mostRows  = 400_000 // of records of usual size, in the largest block of one deduplication token
+	maxRows   = 400_000 // of records of usual size, in the largest block of one deduplication token
 )
 
 // inBlock is the row limit of a block this many times the default size.
-func inBlock(times float64) float64 { return min(blockRows*times, mostRows) }
+func inBlock(times float64) float64 { return min(blockRows*times, maxRows) }
 
 // shares are the cost shares that each process may have.
 var shares = map[string][5]bool{ // record, request, entry, block, second
@@ -99,8 +99,8 @@ func (p Point) counts() [5]float64 {
 	return [5]float64{p.Records, p.Requests, p.Entries, p.Blocks, p.Seconds}
 }
 
-// Most sets the highest measured rate.
-func (m *Measured) Most() {
+// Max sets the highest measured rate.
+func (m *Measured) Max() {
 	for _, p := range m.Points {
 		if p.Rate == 0 {
 			m.Lane = max(m.Lane, p.Records/p.Seconds)

@@ -119,15 +119,15 @@ func (m Model) Plan(a Ask) (Plan, error) {
 	for times := 1.0; ; times *= 2 {
 		p.Age, p.Rows = blockAge*times, int(inBlock(times))
 		server, err := m.fill(&p, size, cost, room, times)
-		if err != nil || server <= room/2 || times == mostTimes {
+		if err != nil || server <= room/2 || times == maxTimes {
 			return p, err
 		}
 	}
 }
 
-// mostTimes bounds the age of blocks, as a multiple of the default: records are then
+// maxTimes bounds the age of blocks, as a multiple of the default: records are then
 // queryable after some 8 s.
-const mostTimes = 16
+const maxTimes = 16
 
 // fill computes the plan for one block size. It returns the cores that parts of blocks take
 // on every server.
@@ -164,7 +164,7 @@ func (m Model) fill(p *Plan, size float64, cost func(string) Cost, room, times f
 	merged := 1 + m.Measured.Merges
 	each := engine.Record * a.Rate * merged
 	every = engine.Block * l.blocks * merged
-	if every >= room && times < mostTimes {
+	if every >= room && times < maxTimes {
 		return every, nil // retried with larger blocks
 	}
 	if every >= room {

@@ -31,7 +31,7 @@ func TestApplyToAUser(t *testing.T) {
 			{body: `{"company":"c","tableFieldsSetting":{"b":2.0}}`, want: `{"company":"c","name":"n","tableFieldsSetting":{"a":1,"b":2.0}}`},
 			{body: `{"name":null}`, want: `{"company":"c","tableFieldsSetting":{"a":1,"b":2.0}}`},
 		}},
-		{"who is no admin leaves authority as it is", []step{
+		{"only an admin changes authority", []step{
 			{admin: true, body: `{"status":true,"type":2,"grant":{"edition":"free"},"privileges":[1]}`, want: `{"grant":{"edition":"free"},"privileges":[1],"status":true,"type":2}`},
 			{body: `{"status":false,"type":null,"grant":null,"privileges":[1,2],"name":"n"}`, want: `{"grant":{"edition":"free"},"name":"n","privileges":[1],"status":true,"type":2}`},
 		}},

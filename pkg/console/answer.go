@@ -49,7 +49,7 @@ type cell struct {
 
 // read runs a statement and passes a maximum number of rows to row. more reports
 // whether further rows exist.
-func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]answerColumn) error, row func([]cell) error) (more bool, err error) {
+func read(ctx context.Context, db Warehouse, sql string, limit int, begin func([]answerColumn) error, row func([]cell) error) (more bool, err error) {
 	rows, err := db.Query(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_result_bytes": maxResult})), sql)
 	if err != nil {
 		return false, err
@@ -72,7 +72,7 @@ func read(ctx context.Context, db Warehouse, sql string, most int, begin func([]
 		return false, err
 	}
 	for n := 0; rows.Next(); n++ {
-		if n == most {
+		if n == limit {
 			return true, nil
 		}
 		if err := rows.Scan(places...); err != nil {
@@ -136,9 +136,9 @@ func cellOf(v reflect.Value, of answerColumn) cell {
 var errEnough = errors.New("that is enough")
 
 // ask runs a statement. It keeps a maximum number of rows and truncates long values.
-func ask(ctx context.Context, db Warehouse, sql string, most int) (a answer, err error) {
+func ask(ctx context.Context, db Warehouse, sql string, limit int) (a answer, err error) {
 	began, size := time.Now(), 0
-	a.More, err = read(ctx, db, sql, most,
+	a.More, err = read(ctx, db, sql, limit,
 		func(columns []answerColumn) error { a.Columns = columns; return nil },
 		func(row []cell) error {
 			for i := range row {
@@ -162,11 +162,11 @@ func ask(ctx context.Context, db Warehouse, sql string, most int) (a answer, err
 }
 
 // writeCSV writes an answer as CSV. It returns an error beyond the maximum number of rows.
-func writeCSV(ctx context.Context, db Warehouse, sql string, most int, w io.Writer) error {
+func writeCSV(ctx context.Context, db Warehouse, sql string, limit int, w io.Writer) error {
 	out := csv.NewWriter(w)
 	var columns []answerColumn
 	var line []string
-	more, err := read(ctx, db, sql, most,
+	more, err := read(ctx, db, sql, limit,
 		func(all []answerColumn) error {
 			columns, line = all, make([]string, len(all))
 			for i, c := range all {
@@ -189,7 +189,7 @@ func writeCSV(ctx context.Context, db Warehouse, sql string, most int, w io.Writ
 		})
 	out.Flush()
 	if err == nil && more {
-		err = fmt.Errorf("more than %d rows: add a LIMIT or a condition", most)
+		err = fmt.Errorf("more than %d rows: add a LIMIT or a condition", limit)
 	}
 	if err == nil {
 		err = out.Error()

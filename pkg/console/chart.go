@@ -58,7 +58,7 @@ func chartsOf(a answer) (all []chart) {
 			times[row[at].Value] = true
 		}
 	}
-	if len(names) > 0 && 2*len(times) > len(a.Rows) { // most rows have a time of their own
+	if len(names) > 0 && 2*len(times) > len(a.Rows) { // highest rows have a time of their own
 		at = -1
 	}
 	if len(a.Rows) < 2 || at < 0 && len(names) == 0 {
@@ -134,14 +134,14 @@ func (c *chart) bars(a answer, of int, names []int) {
 // Drawn is the bar chart as SVG.
 func (c chart) Drawn() drawing {
 	const names, width, row = 200, 270, 22
-	most := 0.0
+	highest := 0.0
 	for _, b := range c.Bars {
-		most = max(most, b.Value)
+		highest = max(highest, b.Value)
 	}
 	var p pen
 	p.begin("bars", fmt.Sprintf("%s as %d bars: the table has the numbers", c.Title, len(c.Bars)), names+width+90, row*len(c.Bars)+4)
 	for i, b := range c.Bars {
-		long := width * b.Value / max(most, math.SmallestNonzeroFloat64)
+		long := width * b.Value / max(highest, math.SmallestNonzeroFloat64)
 		p.f(`<g><title>%s: %s</title><text class="axis" x="%d" y="%d" text-anchor="end">%s</text><rect x="%d" y="%d" width="%.1f" height="%d" rx="2"/><text class="axis" x="%.1f" y="%d">%[2]s</text></g>`,
 			b.Label, b.Text, names-8, row*i+16, short(b.Label, 28), names, row*i+4, max(long, 1), row-7, names+long+6, row*i+16)
 	}

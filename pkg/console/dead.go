@@ -140,17 +140,17 @@ func (s *Server) dead(w http.ResponseWriter, r *http.Request, who *session) erro
 
 // lastSettled are the newest outcomes of letters, newest first.
 func (s *Server) lastSettled(ctx context.Context) (last []Settled, err error) {
-	const most = 50
+	const limit = 50
 	for note, err := range s.letters.Settled(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		if last = append(last, note); len(last) > 2*most {
-			last = slices.Delete(last, 0, len(last)-most)
+		if last = append(last, note); len(last) > 2*limit {
+			last = slices.Delete(last, 0, len(last)-limit)
 		}
 	}
 	slices.Reverse(last)
-	return last[:min(len(last), most)], nil
+	return last[:min(len(last), limit)], nil
 }
 
 // letterOf reads the letter that the URL names.

@@ -41,13 +41,13 @@ func (p *pen) end() drawing {
 // drawSpark draws a sparkline of bars.
 func drawSpark(counts []uint64) drawing {
 	var p pen
-	most, sum := uint64(1), uint64(0)
+	highest, sum := uint64(1), uint64(0)
 	for _, n := range counts {
-		most, sum = max(most, n), sum+n
+		highest, sum = max(highest, n), sum+n
 	}
-	p.begin("spark", fmt.Sprintf("%d instances started in the period, at most %d per step", sum, most), 5*len(counts), 24)
+	p.begin("spark", fmt.Sprintf("%d instances started in the period, at most %d per step", sum, highest), 5*len(counts), 24)
 	for i, n := range counts {
-		height := math.Ceil(22 * float64(n) / float64(most))
+		height := math.Ceil(22 * float64(n) / float64(highest))
 		p.f(`<rect x="%d" y="%.0f" width="4" height="%.0f"/>`, 5*i, 23-height, height+1)
 	}
 	return p.end()
@@ -59,14 +59,14 @@ func drawBars(c chosen, bars []bar) drawing {
 		return ""
 	}
 	const width, height, room = 34, 160, 20
-	first, last, most, sum := bars[0].Step, bars[len(bars)-1].Step, uint64(1), uint64(0)
+	first, last, highest, sum := bars[0].Step, bars[len(bars)-1].Step, uint64(1), uint64(0)
 	for _, b := range bars {
-		most, sum = max(most, b.Instances), sum+b.Instances
+		highest, sum = max(highest, b.Instances), sum+b.Instances
 	}
 	var p pen
 	p.open("group", "bars", fmt.Sprintf("Durations of %d completed instances, from %s to %s", sum, stepSpan(first), stepSpan(last+1)), int(last-first+1)*width+60, height+2*room)
 	for _, b := range bars {
-		x, tall := int(b.Step-first)*width, int(math.Ceil(height*float64(b.Instances)/float64(most)))
+		x, tall := int(b.Step-first)*width, int(math.Ceil(height*float64(b.Instances)/float64(highest)))
 		p.f(`<g><title>%s to %s: %d instances</title><rect x="%d" y="%d" width="%d" height="%d"/>`, stepSpan(b.Step), stepSpan(b.Step+1), b.Instances, x+2, room+height-tall, width-4, tall)
 		p.f(`<a class="fig" data-is="count" data-value="%d" href="%s"><text x="%d" y="%d" text-anchor="middle">%[1]d</text></a></g>`,
 			b.Instances, c.To("/instances", "state", "COMPLETED", "bar", itoa(int64(b.Step))), x+width/2, room+height-tall-4)
@@ -83,9 +83,9 @@ func stepSpan(step int8) string {
 }
 
 // short truncates a text to a maximum number of characters.
-func short(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
+func short(text string, highest int) string {
+	if runes := []rune(text); len(runes) > highest {
+		return string(runes[:highest-1]) + "…"
 	}
 	return text
 }

@@ -94,8 +94,8 @@ func (w *openWork) count(ctx context.Context) (*openCount, error) {
 	return &openCount{at, found.Rows}, nil
 }
 
-func openWorkSQL(at time.Time, quiet time.Duration, most int64) string {
-	return fill(openWorkQuery, "now", moment(at), "quiet", moment(at.Add(-quiet)), "most", itoa(most))
+func openWorkSQL(at time.Time, quiet time.Duration, limit int64) string {
+	return fill(openWorkQuery, "now", moment(at), "quiet", moment(at.Add(-quiet)), "most", itoa(limit))
 }
 
 // Describe and Collect make openWork a prometheus.Collector.

@@ -58,11 +58,11 @@ var activeOf = `SELECT source, process_instance_key AS instance, max(p.tenant_id
 
 // begunAndActive reads the instances begun in a window (what = 1) and all active
 // instances (what = 2).
-func begunAndActive(begun, goesOn, tenants string) string {
+func begunAndActive(begun, active, tenants string) string {
 	return "SELECT source, process, process_version, reached, started, took_ms, notEmpty(raised) AS stopped, seen, 1 AS what FROM\n    (" +
 		fill(instancesOf, "rows", begun, "tenants", tenants) +
 		")\n    UNION ALL\n    SELECT source, process, process_version, reached, NULL, NULL, 0, seen, 2 FROM\n    (" +
-		fill(activeOf, "rows", goesOn, "tenants", tenants) + ")"
+		fill(activeOf, "rows", active, "tenants", tenants) + ")"
 }
 
 // openOf reads the open incidents (what = 3).

@@ -45,7 +45,7 @@ type queryPage struct {
 	Answer    *answer // nil until the statement has run
 	Failed    string  // error of ClickHouse
 	Link      string  // URL with the statement and its values
-	Most      int
+	Max       int
 	Charts    []chart
 }
 
@@ -69,7 +69,7 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request, who *session) err
 }
 
 func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
-	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Most: maxRows}
+	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Max: maxRows}
 	if err := who.whole("Query results"); err != nil {
 		return nil, err
 	}
@@ -184,12 +184,12 @@ func (s *Server) queryCSV(w http.ResponseWriter, r *http.Request, who *session) 
 // limited is a buffer with a maximum size.
 type limited struct {
 	*bytes.Buffer
-	most int
+	limit int
 }
 
 func (l *limited) Write(p []byte) (int, error) {
-	if l.Len()+len(p) > l.most {
-		return 0, fmt.Errorf("the file would be larger than %s: select fewer rows or columns", byteSize(l.most))
+	if l.Len()+len(p) > l.limit {
+		return 0, fmt.Errorf("the file would be larger than %s: select fewer rows or columns", byteSize(l.limit))
 	}
 	return l.Buffer.Write(p)
 }

@@ -110,20 +110,20 @@ type newRecords struct {
 // tailed returns the records stored since the browser's last request. All browsers share
 // one query per Config.Every, in turn.
 func (s *Server) tailed(w http.ResponseWriter, r *http.Request, who *session) error {
-	place, told := r.FormValue("place"), newRecords{}
+	place, response := r.FormValue("place"), newRecords{}
 	var at tailPlace
 	if place != "" && json.Unmarshal([]byte(place), &at) != nil {
 		return refuse(http.StatusBadRequest, "The place %q is invalid: reload the page.", place)
 	}
 	if s.turns.Wait(r.Context()) == nil { // else too many browsers wait: this one retries
-		if err := s.stored(r.Context(), who, tailFilters(r), &at, &told); err != nil {
-			told.Err = err.Error()
+		if err := s.stored(r.Context(), who, tailFilters(r), &at, &response); err != nil {
+			response.Err = err.Error()
 		} else if text, err := json.Marshal(at); err == nil {
 			place = string(text)
 		}
 	}
-	told.Place = place
-	text, err := json.Marshal(told)
+	response.Place = place
+	text, err := json.Marshal(response)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ const maxTail = 10 * time.Minute
 
 // stored reads the records stored since at, and advances at. It follows a new lane from
 // its last stored message.
-func (s *Server) stored(ctx context.Context, who *session, f filters, at *tailPlace, told *newRecords) error {
+func (s *Server) stored(ctx context.Context, who *session, f filters, at *tailPlace, response *newRecords) error {
 	recent, err := s.recentParts(ctx)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (s *Server) stored(ctx context.Context, who *session, f filters, at *tailPl
 		}
 		row.Path = link("/record", "source", row.Source, "instance", row.Instance, "day", row.At.UTC().Format(time.DateOnly), "id", row.ID, "key", itoa(row.Key))
 	}
-	told.Rows, told.More = found.Rows, len(found.Rows) > maxTailed
-	told.Rows = told.Rows[:min(len(told.Rows), maxTailed)]
+	response.Rows, response.More = found.Rows, len(found.Rows) > maxTailed
+	response.Rows = response.Rows[:min(len(response.Rows), maxTailed)]
 	return nil
 }

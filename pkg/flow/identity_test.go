@@ -7,7 +7,7 @@ import (
 	"sluice/pkg/flow"
 )
 
-func TestAReplayNamesThePlaceThatItsRecordsAreKnownBy(t *testing.T) {
+func TestAReplayNamesThePlaceOfItsRecords(t *testing.T) {
 	for _, tt := range []struct{ name, origin, id, want string }{
 		{"a record", "0.17.9.2", "", "0.17.9.2"},
 		{"a record of a request", "0.17.9.2", "4bf92f3577b34da6a3ce929d0e0e4736", "0.17.9.2"},

@@ -58,7 +58,7 @@ func (r *tableReader) fail(what string, args ...any) {
 }
 
 // number reads an unsigned number up to most.
-func (r *tableReader) number(name string, most uint64) uint64 {
+func (r *tableReader) number(name string, limit uint64) uint64 {
 	if r.err != nil {
 		return 0
 	}
@@ -67,8 +67,8 @@ func (r *tableReader) number(name string, most uint64) uint64 {
 	case n <= 0 || n > 1 && r.b[r.at+n-1] == 0: // too long, truncated, or not in shortest form
 		r.fail("%s is not a number", name)
 		return 0
-	case v > most:
-		r.fail("%s is %d, more than %d", name, v, most)
+	case v > limit:
+		r.fail("%s is %d, more than %d", name, v, limit)
 		return 0
 	}
 	r.at += n
@@ -101,7 +101,7 @@ func (r *tableReader) name(what string) string {
 // Parse decodes the table of an entry and slices its body by it; body may be nil. Each
 // table has exactly one encoding. After an error Messages is empty.
 func (e *Entry) Parse(table, body []byte) error {
-	const mostMS = 1 << 50 // beyond any real time
+	const maxMS = 1 << 50 // beyond any real time
 	r := tableReader{b: table, row: -1}
 	if len(table) == 0 || table[0] != entryVersion {
 		r.fail("the version is not %d", entryVersion)
@@ -142,7 +142,7 @@ func (e *Entry) Parse(table, body []byte) error {
 		}
 		zigzag := r.number("the time it was received", 1<<63)
 		received += int64(zigzag>>1) ^ -int64(zigzag&1)
-		if received < -mostMS || received > mostMS {
+		if received < -maxMS || received > maxMS {
 			r.fail("it was received at %d ms", received)
 		}
 		m.Received = time.UnixMilli(received).UTC()

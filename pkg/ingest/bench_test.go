@@ -146,8 +146,8 @@ func (f *flood) Insert(ctx context.Context, b record.Block) error {
 func (f *flood) Visible(context.Context, record.Block, time.Time) (rows, parts uint64, err error) {
 	return 0, 0, nil
 }
-func (f *flood) Refold(context.Context, record.Block) error { return nil }
-func (f *flood) Clock(context.Context) (time.Time, error)   { return time.Now(), nil }
+func (f *flood) Reaggregate(context.Context, record.Block) error { return nil }
+func (f *flood) Clock(context.Context) (time.Time, error)        { return time.Now(), nil }
 func (f *flood) Incarnations(context.Context, int, uint64) ([]flow.Incarnation, error) {
 	return nil, nil
 }

@@ -252,7 +252,7 @@ func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
 	case !errors.As(err, &refused) || refused.Class != flow.ClassPoison:
 		return fmt.Errorf("apply changes: %w", err)
 	case len(batch) == 1:
-		return c.setAside(ctx, dead(batch[0], -1, batch[0].Body, codeRejected, refused.Error()))
+		return c.publishDead(ctx, dead(batch[0], -1, batch[0].Body, codeRejected, refused.Error()))
 	}
 	for i := range batch {
 		if err := c.applyAll(ctx, batch[i:i+1]); err != nil {
@@ -262,8 +262,8 @@ func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
 	return nil
 }
 
-func (c *changes) setAside(ctx context.Context, d flow.Dead) error {
-	if err := c.deps.DeadLetters.SetAside(ctx, d); err != nil {
+func (c *changes) publishDead(ctx context.Context, d flow.Dead) error {
+	if err := c.deps.DeadLetters.Publish(ctx, d); err != nil {
 		return fmt.Errorf("dead-letter the change of message %d: %w", d.Message.Seq, err)
 	}
 	c.dead.Inc()

@@ -177,7 +177,7 @@ func TestChangesAfterAReset(t *testing.T) {
 // ones, or in the lane's incarnation when it has one.
 func TestALostPositionOfChangesLosesNone(t *testing.T) {
 	for name, lane := range map[string]func(*world){
-		"and the lane's with it": func(w *world) { w.state, w.rows, w.told = flow.LaneState{}, nil, nil },
+		"and the lane's with it": func(w *world) { w.state, w.rows, w.viewed = flow.LaneState{}, nil, nil },
 		"and no other":           func(*world) {},
 		"a version that kept none has stored the lane": func(w *world) { w.changes, w.applied = nil, 0 },
 		"they were applied by a clock that is ahead":   func(w *world) { w.applied += uint64(5 * 24 * time.Hour / time.Millisecond) },
@@ -201,8 +201,8 @@ func TestALostPositionOfChangesLosesNone(t *testing.T) {
 	}
 }
 
-// TestTwoWhoApplyChanges: one was paused and has lost the lane meanwhile.
-func TestTwoWhoApplyChanges(t *testing.T) {
+// TestTwoIngestersApplyChanges: one was paused and has lost the lane meanwhile.
+func TestTwoIngestersApplyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.publish(changed())

@@ -82,7 +82,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 	}{
 		{"nothing was inserted", nil, nil, 60_000, days},
 		{"all of it was inserted", []int{0, 1, 2}, []int{0, 1, 2}, 60_000, days},
-		{"the views have not heard of it", []int{0, 1, 2}, nil, 60_000, days},
+		{"the views did not receive it", []int{0, 1, 2}, nil, 60_000, days},
 		{"the later month is missing", []int{0, 2}, nil, 60_000, days},
 		{"the earlier month is missing", []int{1}, []int{1}, 60_000, days},
 		{"its tokens are remembered", nil, nil, 100, []string{}},
@@ -109,7 +109,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 							}
 							if slices.Contains(tt.view, r.Index) {
 								w.view[r.place]++
-								w.told = append(w.told, r)
+								w.viewed = append(w.viewed, r)
 							}
 						}
 						return &flow.StoreError{Class: flow.ClassRetry, Err: errors.New("killed")}
@@ -122,7 +122,7 @@ func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 					w.partsSince = tt.parts
 					crashes := 0
 					w.fault = func(_ int, op string) fault {
-						if crash && crashes < 3 && (isInsert(op) || strings.HasPrefix(op, "refold") || strings.HasPrefix(op, "swap to done 1")) {
+						if crash && crashes < 3 && (isInsert(op) || strings.HasPrefix(op, "reaggregate") || strings.HasPrefix(op, "swap to done 1")) {
 							crashes++
 							return []fault{crashedFirst, crashedAfter, applied}[crashes-1]
 						}
@@ -162,7 +162,7 @@ func TestAPausedOwnerLooksBeforeItInserts(t *testing.T) {
 			}
 		}
 		w.run(t, ingest.Config{}, 6*time.Hour)
-		if len(w.ops("visible")) < 2 || len(w.ops("refold")) == 0 {
+		if len(w.ops("visible")) < 2 || len(w.ops("reaggregate")) == 0 {
 			t.Errorf("it did not look before it inserted:\n%s", strings.Join(w.history, "\n"))
 		}
 		if diff := cmp.Diff(map[place]int{{1, 0}: 1}, w.table); diff != "" || w.state.Done != 1 {
@@ -174,14 +174,14 @@ func TestAPausedOwnerLooksBeforeItInserts(t *testing.T) {
 // TestADamagedClaimHalts: a corrupt claim is never read as a different valid one.
 func TestADamagedClaimHalts(t *testing.T) {
 	for name, harm := range map[string]func(c *flow.Claim){
-		"other rows are dropped":       func(c *flow.Claim) { c.Dropped = flow.FormatRuns([]flow.Run{{From: 0, To: 1}}) },
-		"what is dropped is not told":  func(c *flow.Claim) { c.Dropped = "?" },
-		"it ends after its last row":   func(c *flow.Claim) { c.Pieces[0].To = 9 },
-		"it ends before its last row":  func(c *flow.Claim) { c.Pieces[0].To = 2 },
-		"it begins after its last row": func(c *flow.Claim) { c.Settled = 9 },
-		"it has no pieces":             func(c *flow.Claim) { c.Pieces = nil },
-		"it ends before it begins":     func(c *flow.Claim) { c.Settled, c.Pieces[0].To = 2, 1 },
-		"it does not follow":           func(c *flow.Claim) { c.First++ },
+		"other rows are dropped":           func(c *flow.Claim) { c.Dropped = flow.FormatRuns([]flow.Run{{From: 0, To: 1}}) },
+		"dropped records are not reported": func(c *flow.Claim) { c.Dropped = "?" },
+		"it ends after its last row":       func(c *flow.Claim) { c.Pieces[0].To = 9 },
+		"it ends before its last row":      func(c *flow.Claim) { c.Pieces[0].To = 2 },
+		"it begins after its last row":     func(c *flow.Claim) { c.Settled = 9 },
+		"it has no pieces":                 func(c *flow.Claim) { c.Pieces = nil },
+		"it ends before it begins":         func(c *flow.Claim) { c.Settled, c.Pieces[0].To = 2, 1 },
+		"it does not follow":               func(c *flow.Claim) { c.First++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

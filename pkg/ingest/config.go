@@ -182,9 +182,9 @@ type Tables interface {
 	// Clock, 0 if zero: rather too many than too few.
 	Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error)
 
-	// Refold feeds the aggregate tables with the stored rows of a block, perhaps twice.
+	// Reaggregate feeds the aggregate tables with the stored rows of a block, perhaps twice.
 	// Counters are not fed.
-	Refold(ctx context.Context, b record.Block) error
+	Reaggregate(ctx context.Context, b record.Block) error
 
 	// Clock returns ClickHouse's clock.
 	Clock(ctx context.Context) (time.Time, error)
@@ -215,9 +215,9 @@ type Index interface {
 
 // DeadLetters stores dead letters. *stream.DeadLetters is the real one.
 type DeadLetters interface {
-	// SetAside dead-letters d durably before it returns nil. It is idempotent per
+	// Publish dead-letters d durably before it returns nil. It is idempotent per
 	// incarnation, sequence, and index. The error is flow.ErrFull if there is no space.
-	SetAside(ctx context.Context, d flow.Dead) error
+	Publish(ctx context.Context, d flow.Dead) error
 }
 
 // Expiry returns the expiry line. expiry.Of of the audit is the real one.

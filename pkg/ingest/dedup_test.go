@@ -59,7 +59,7 @@ func TestWhichRecordsAreTheSame(t *testing.T) {
 		{"what may differ: sequence and the like", []flow.Message{posted("a", at(1, 1, `,"sequence":7`)), posted("a", at(1, 1, `,"sequence":8,"authorizations":{}`))}, []place{{1, 0}}},
 		{"two sources", []flow.Message{posted("a", at(1, 1), id("x", "")), posted("b", at(1, 1), id("x", "")), posted("a", at(1, 1), id("x", ""))}, []place{{1, 0}, {1, 1}, {2, 0}, {2, 1}}},
 		{"two partitions", []flow.Message{posted("a", at(1, 1)), posted("a", at(2, 1))}, []place{{1, 0}, {2, 0}}},
-		{"an engine that numbers anew", []flow.Message{
+		{"an engine that is reset", []flow.Message{
 			posted("a", at(1, 1), at(1, 2)),
 			posted("a", `{"partitionId":1,"position":1,"timestamp":946684900000,"key":1,"valueType":"JOB","intent":"CREATED"}`, at(1, 2)),
 		}, []place{{1, 0}, {1, 1}, {2, 0}}},
@@ -264,7 +264,7 @@ func TestAMoveMarkerForgetsItsSource(t *testing.T) {
 		elsewhere := w.rows[1] // position 3, stored by another lane
 		elsewhere.Position, elsewhere.Key, elsewhere.TS, elsewhere.lane = 3, 3, elsewhere.TS+1, 5
 		elsewhere.place = place{99, 0}
-		w.rows, w.told = append(w.rows, elsewhere), append(w.told, elsewhere)
+		w.rows, w.viewed = append(w.rows, elsewhere), append(w.viewed, elsewhere)
 		w.mu.Unlock()
 		w.publish(posted("a", at(1, 3), at(1, 4))) // the source has moved back
 		time.Sleep(time.Second)
@@ -284,13 +284,13 @@ func TestTablesThatLackRowsHaltTheLane(t *testing.T) {
 		lose func(w *world)
 		want string
 	}{
-		{"all of flow.sources", func(w *world) { w.told = nil }, sources},
+		{"all of flow.sources", func(w *world) { w.viewed = nil }, sources},
 		{"the days of one source", func(w *world) {
-			w.told = slices.DeleteFunc(w.told, func(r row) bool { return r.Source == "b" })
+			w.viewed = slices.DeleteFunc(w.viewed, func(r row) bool { return r.Source == "b" })
 		}, sources},
-		{"all of it, and the records too", func(w *world) { w.told, w.rows, w.table = nil, nil, map[place]int{} }, back},
+		{"all of it, and the records too", func(w *world) { w.viewed, w.rows, w.table = nil, nil, map[place]int{} }, back},
 		{"an earlier state of both", func(w *world) {
-			w.told, w.rows, w.table = w.told[:2:2], w.rows[:2:2], map[place]int{{1, 0}: 1, {1, 1}: 1}
+			w.viewed, w.rows, w.table = w.viewed[:2:2], w.rows[:2:2], map[place]int{{1, 0}: 1, {1, 1}: 1}
 		}, back},
 	} {
 		for _, running := range []bool{false, true} {
@@ -305,7 +305,7 @@ func TestTablesThatLackRowsHaltTheLane(t *testing.T) {
 						stop()
 					}
 					w.mu.Lock()
-					told, rows, table := slices.Clone(w.told), w.rows, maps.Clone(w.table)
+					viewed, rows, table := slices.Clone(w.viewed), w.rows, maps.Clone(w.table)
 					tt.lose(w)
 					w.mu.Unlock()
 					if !running {
@@ -320,9 +320,9 @@ func TestTablesThatLackRowsHaltTheLane(t *testing.T) {
 					}
 					w.mu.Lock()
 					if len(w.rows) > len(rows) || w.state.Done != 4 {
-						t.Errorf("%d rows, done %d: the lane went on", len(w.rows), w.state.Done)
+						t.Errorf("%d rows, done %d: the lane continued", len(w.rows), w.state.Done)
 					}
-					w.told, w.rows, w.table = told, rows, table // sluice rebuild
+					w.viewed, w.rows, w.table = viewed, rows, table // sluice rebuild
 					w.mu.Unlock()
 					time.Sleep(time.Minute)
 					expect.NoError(t, stop())

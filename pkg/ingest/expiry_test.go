@@ -241,7 +241,7 @@ func TestRecoveryDoesNotMissWhatHasExpired(t *testing.T) {
 					if !known {
 						clear(w.tokens["table"])
 						clear(w.tokens["view"])
-						w.view, w.told = map[place]int{}, nil
+						w.view, w.viewed = map[place]int{}, nil
 					}
 					w.mu.Lock()
 					from := w.step

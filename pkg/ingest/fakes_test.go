@@ -64,20 +64,20 @@ type world struct {
 	applying flow.LaneState // the checkpoint of changes
 	underway sync.WaitGroup // calls that are applied later
 
-	table, view map[place]int             // how often each record is there
-	rows, told  []row                     // of the table; those its views have received
-	tokens      map[string]map[string]int // per table and view: the rows stored under each token
-	partsSince  uint64                    // inserted since any claim made at partsAt or later
-	partsAt     time.Time                 // any age when zero
-	skew        time.Duration             // of ClickHouse's clock
-	line        string                    // the last stored day of which rows may have expired
-	refuse      func(*record.Columns, int) bool
-	dead        map[place]string // code of each dead letter
-	bodies      map[place]string // bytes of each dead letter
-	full        bool             // no room for dead letters
-	changes     []uint64         // sequences applied, without repeats within a life
-	applied     uint64           // greatest incarnation of those
-	written     map[uint64]bool  // sequences of recorded changes
+	table, view  map[place]int             // how often each record is there
+	rows, viewed []row                     // of the table; those its views have received
+	tokens       map[string]map[string]int // per table and view: the rows stored under each token
+	partsSince   uint64                    // inserted since any claim made at partsAt or later
+	partsAt      time.Time                 // any age when zero
+	skew         time.Duration             // of ClickHouse's clock
+	line         string                    // the last stored day of which rows may have expired
+	refuse       func(*record.Columns, int) bool
+	dead         map[place]string // code of each dead letter
+	bodies       map[place]string // bytes of each dead letter
+	full         bool             // no room for dead letters
+	changes      []uint64         // sequences applied, without repeats within a life
+	applied      uint64           // greatest incarnation of those
+	written      map[uint64]bool  // sequences of recorded changes
 
 	step    int
 	fault   func(step int, op string) fault
@@ -422,8 +422,8 @@ func pieces(s flow.LaneState) string {
 
 type deadLetters struct{ *process }
 
-func (s deadLetters) SetAside(_ context.Context, d flow.Dead) error {
-	return s.do(fmt.Sprintf("set aside %d/%d", d.Message.Seq, d.Index), func() error {
+func (s deadLetters) Publish(_ context.Context, d flow.Dead) error {
+	return s.do(fmt.Sprintf("dead-lettered %d/%d", d.Message.Seq, d.Index), func() error {
 		if s.full {
 			return flow.ErrFull
 		}

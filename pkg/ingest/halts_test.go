@@ -51,7 +51,7 @@ func TestWhatIsNoticedHalts(t *testing.T) {
 				}
 				stop()
 				if got := w.done(); got != 2 || len(w.table) != 2 {
-					t.Errorf("done %d with %d rows: it went on", got, len(w.table))
+					t.Errorf("done %d with %d rows: the lane continued", got, len(w.table))
 				}
 			})
 		})
@@ -101,7 +101,7 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "messages up to 4") || !strings.Contains(err.Error(), "sluice lanes reset") {
 					t.Errorf("Check says %v, want that the table has more, and what to do", err)
 				}
-				expect.Not(t, len(w.table) != 4, "%d rows: it went on", len(w.table))
+				expect.Not(t, len(w.table) != 4, "%d rows: the lane continued", len(w.table))
 
 				// The operator names the last message that is unchanged.
 				w.mu.Lock()

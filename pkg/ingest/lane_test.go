@@ -348,8 +348,8 @@ func TestABlockThatIsTooMuchAtOnce(t *testing.T) {
 	}
 }
 
-// TestALongRunOfSettingAsideBeats so that the heartbeat watchdog does not treat it as stuck.
-func TestALongRunOfSettingAsideBeats(t *testing.T) {
+// TestALongRunOfDeadLettersBeats so that the heartbeat watchdog does not treat it as stuck.
+func TestALongRunOfDeadLettersBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.refuse = func(c *record.Columns, i int) bool { return strings.HasPrefix(c.ID(i), "poison") }
@@ -406,9 +406,9 @@ func TestNoRoomForADeadLetterHalts(t *testing.T) {
 	})
 }
 
-// TestALaneWhosePositionIsGoneHalts: the bucket of lane states was lost, the stream was not.
+// TestALaneWithoutItsStateHalts: the bucket of lane states was lost, the stream was not.
 // Records without a deduplication key would be stored twice.
-func TestALaneWhosePositionIsGoneHalts(t *testing.T) {
+func TestALaneWithoutItsStateHalts(t *testing.T) {
 	for name, lose := range map[string]struct {
 		what func(w *world)
 		want string
@@ -430,7 +430,7 @@ func TestALaneWhosePositionIsGoneHalts(t *testing.T) {
 					t.Errorf("Check says %v, want %q and what to do", err, lose.want)
 				}
 				stop()
-				expect.Not(t, len(w.rows) != rows, "%d rows of %d: it went on", len(w.rows), rows)
+				expect.Not(t, len(w.rows) != rows, "%d rows of %d: the lane continued", len(w.rows), rows)
 			})
 		})
 	}

@@ -153,13 +153,13 @@ func (b *ownBucket) Watch(ctx context.Context, _ string, _ bool) (jetstream.KeyW
 		return nil, err
 	}
 	slices.SortFunc(present, func(a, b leaseEntry) int { return int(a.revision) - int(b.revision) })
-	go b.tell(ctx, present, changes, w.updates)
+	go b.notify(ctx, present, changes, w.updates)
 	return w, nil
 }
 
-// tell sends the present entries, nil, and then the changes. A watcher that is cut off misses
+// notify sends the present entries, nil, and then the changes. A watcher that is cut off misses
 // changes, as after a lost connection.
-func (b *ownBucket) tell(ctx context.Context, present []leaseEntry, changes chan jetstream.KeyValueEntry, updates chan<- jetstream.KeyValueEntry) {
+func (b *ownBucket) notify(ctx context.Context, present []leaseEntry, changes chan jetstream.KeyValueEntry, updates chan<- jetstream.KeyValueEntry) {
 	defer close(updates)
 	defer func() {
 		b.mu.Lock()

@@ -69,7 +69,7 @@ func TestALateRequestTeachesNothing(t *testing.T) {
 			elsewhere := w.rows[1]
 			elsewhere.Position, elsewhere.Key, elsewhere.TS, elsewhere.lane = 3+n, 3+n, elsewhere.TS+1+n, 5
 			elsewhere.place = place{99, int(n)}
-			w.rows, w.told = append(w.rows, elsewhere), append(w.told, elsewhere)
+			w.rows, w.viewed = append(w.rows, elsewhere), append(w.viewed, elsewhere)
 		}
 		w.mu.Unlock()
 		w.publish(routed("a", 5, at(1, 3), at(1, 4), at(1, 5))) // the source is back

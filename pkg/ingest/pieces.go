@@ -141,7 +141,7 @@ func (s *session) landed(ctx context.Context, b *block, c flow.Claim) (flow.Outc
 			run.To = piece.To
 		}
 	}
-	if err := s.refold(ctx, b, c, *c.Cut); err != nil {
+	if err := s.reaggregate(ctx, b, c, *c.Cut); err != nil {
 		return flow.Outcome{}, err
 	}
 	earlier, err := s.earlier(ctx, b, c, run, b.left(run))
@@ -180,7 +180,7 @@ func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) 
 	}
 	o, err := s.judge(ctx, b, c, i, err)
 	if err == nil && o.Result == flow.ResultInserted {
-		err = s.refold(ctx, b, c, c.Piece(i))
+		err = s.reaggregate(ctx, b, c, c.Piece(i))
 	}
 	if err != nil {
 		return flow.Outcome{}, err // even if it is stored: its days are not listed yet
@@ -188,9 +188,9 @@ func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) 
 	return o, nil
 }
 
-// refold feeds the aggregate tables with rows again, and lists their days for a recount.
-func (s *session) refold(ctx context.Context, b *block, c flow.Claim, r flow.Run) error {
-	if err := s.deps.Tables.Refold(ctx, s.rowsOf(b, r)); err != nil {
+// reaggregate feeds the aggregate tables with rows again, and lists their days for a recount.
+func (s *session) reaggregate(ctx context.Context, b *block, c flow.Claim, r flow.Run) error {
+	if err := s.deps.Tables.Reaggregate(ctx, s.rowsOf(b, r)); err != nil {
 		return fmt.Errorf("feed the aggregate tables again: %w", err)
 	}
 	s.doubt(b, c, r)
@@ -258,7 +258,7 @@ func (s *session) deadLetterRow(ctx context.Context, b *block, row int, reason s
 	if err != nil {
 		return halt("record %d of message %d is missing", index, seq)
 	}
-	return s.setAside(ctx, dead(m, index, raw, codeRejected, reason))
+	return s.publishDead(ctx, dead(m, index, raw, codeRejected, reason))
 }
 
 // insertBeat is the interval of heartbeats during an insert, which has a timeout.
@@ -278,9 +278,9 @@ func (s *session) beatWhile(timeout time.Duration, done <-chan struct{}) {
 	}
 }
 
-func (s *session) setAside(ctx context.Context, d flow.Dead) error {
+func (s *session) publishDead(ctx context.Context, d flow.Dead) error {
 	s.beat() // there may be many
-	if err := s.deps.DeadLetters.SetAside(ctx, d); err != nil {
+	if err := s.deps.DeadLetters.Publish(ctx, d); err != nil {
 		return fmt.Errorf("dead-letter record %d of message %d: %w", d.Index, d.Message.Seq, err)
 	}
 	s.metrics.dead.Inc()

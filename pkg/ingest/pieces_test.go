@@ -45,7 +45,7 @@ func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 				w, want := backlog(3)
 				w.publish(message(rec("last")))
 				want.Table[place{4, 0}], want.Done, want.LastRow, want.Totals = 1, 4, 4, flow.Totals{Read: 25, Stored: 25}
-				begun, most, now := map[string]time.Time{}, 0, 0
+				begun, highest, now := map[string]time.Time{}, 0, 0
 				w.before = func(op string) {
 					if !isInsert(op) {
 						return
@@ -53,7 +53,7 @@ func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 					w.mu.Lock()
 					begun[op] = time.Now()
 					now++
-					most = max(most, now)
+					highest = max(highest, now)
 					w.mu.Unlock()
 					time.Sleep(time.Second)
 					w.mu.Lock()
@@ -64,7 +64,7 @@ func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 				cfg.Together = pieces
 				w.settle(t, cfg)
 				compare(t, w, want)
-				expect.Not(t, most != pieces, "at most %d inserts were on their way at once, want %d", most, pieces)
+				expect.Not(t, highest != pieces, "at most %d inserts were on their way at once, want %d", highest, pieces)
 				tokens := w.inserts()
 				if last := tokens[len(tokens)-1]; !strings.HasSuffix(last, "#0") {
 					t.Errorf("the last block, which was not full, was inserted as %s", last)
@@ -85,7 +85,7 @@ func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 // the table alone, or arrives during the next owner. That owner may insert in another way, and
 // meets further faults.
 func TestACrashAmidPieces(t *testing.T) {
-	left := map[string]fault{"nothing is there": failed, "it is there": applied, "the views have not heard of it": partly, "it comes later": later}
+	left := map[string]fault{"nothing is there": failed, "it is there": applied, "the views did not receive it": partly, "it comes later": later}
 	for first, ofFirst := range left {
 		for second, ofSecond := range left {
 			for next, then := range map[string]struct {
@@ -238,7 +238,7 @@ func TestAnInsertThatLandsLateCountsOnce(t *testing.T) {
 							want.Dead[at], want.Totals.Stored, want.Totals.DeadLettered = "refused", 15, 1
 						}
 						compare(t, w, want)
-						if strings.Contains(strings.Join(w.history, "\n"), "refold") {
+						if strings.Contains(strings.Join(w.history, "\n"), "reaggregate") {
 							late[landing{unanswered, after}] = true
 						}
 					})

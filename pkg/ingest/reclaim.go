@@ -126,8 +126,8 @@ func (s *session) recount(ctx context.Context, b *block, c flow.Claim) error {
 	if err != nil {
 		return err
 	}
-	next, anew := c, b.decided(places)
-	next.Counted, next.Dropped, next.Forgotten, next.Recounted = anew.Counted, anew.Dropped, anew.Forgotten, true
+	next, decided := c, b.decided(places)
+	next.Counted, next.Dropped, next.Forgotten, next.Recounted = decided.Counted, decided.Dropped, decided.Forgotten, true
 	if next.Pieces = b.recut(c); next.Pieces == nil && len(c.Pieces) > 0 {
 		return cannot("there are no rows for one of its tokens")
 	}

@@ -165,9 +165,9 @@ func ticks(from, to int, first ...flow.Message) (list []flow.Entry) {
 	return list
 }
 
-// TestRequestsAreKnownAfterATakeover: the new owner reads from the message the lane state
+// TestRequestsAreDeduplicatedAfterATakeover: the new owner reads from the message the lane state
 // requires, and nothing before it.
-func TestRequestsAreKnownAfterATakeover(t *testing.T) {
+func TestRequestsAreDeduplicatedAfterATakeover(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, after []flow.Entry
 		purge         func(w *world) uint64 // messages purged in between

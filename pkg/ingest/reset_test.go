@@ -122,7 +122,7 @@ func TestAResetStoresEachRecordOnce(t *testing.T) {
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("Check says %v, want halted: %s", err, tt.says)
 				}
-				expect.Not(t, len(w.rows) != before, "it went on")
+				expect.Not(t, len(w.rows) != before, "the lane continued")
 				w.reset(tt.last)
 				w.send(tt.sends...)
 				time.Sleep(time.Minute)
@@ -234,7 +234,7 @@ func TestSettledPiecesThatAreLostHaltTheLane(t *testing.T) {
 		if len(w.rows) != 2 || w.state.Claim == nil || w.state.Claim.Settled == 0 {
 			t.Fatalf("%d rows, claim %+v, want the earlier month settled", len(w.rows), w.state.Claim)
 		}
-		w.rows, w.told, w.table, blocked = nil, nil, map[place]int{}, false
+		w.rows, w.viewed, w.table, blocked = nil, nil, map[place]int{}, false
 		w.tokens = map[string]map[string]int{"table": {}, "view": {}}
 		w.mu.Unlock()
 		time.Sleep(2 * time.Minute)

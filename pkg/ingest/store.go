@@ -67,7 +67,7 @@ func (s *session) block(ctx context.Context, b *block) error {
 	// Claimed. A crash here leaves the claim: the same messages are read again, with the same
 	// tokens.
 	for _, d := range b.dead {
-		if err := s.setAside(ctx, d); err != nil {
+		if err := s.publishDead(ctx, d); err != nil {
 			return err
 		}
 	}

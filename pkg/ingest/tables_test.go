@@ -50,7 +50,7 @@ func (s tables) arrive(name, token string, sent []row) {
 	s.tokens[name][token] = len(sent)
 	rows, list := s.table, &s.rows
 	if name == "view" {
-		rows, list = s.view, &s.told
+		rows, list = s.view, &s.viewed
 	}
 	for _, r := range sent {
 		rows[r.place]++
@@ -125,12 +125,12 @@ func (s tables) Visible(_ context.Context, b record.Block, since time.Time) (row
 	return rows, parts, err
 }
 
-func (s tables) Refold(_ context.Context, b record.Block) error {
-	return s.do("refold", func() error {
+func (s tables) Reaggregate(_ context.Context, b record.Block) error {
+	return s.do("reaggregate", func() error {
 		for i := b.From; i < b.To; i++ {
 			if at := (place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}); s.table[at] > 0 && s.view[at] == 0 {
 				s.view[at] = 1
-				s.told = append(s.told, rowAt(b.Columns, i))
+				s.viewed = append(s.viewed, rowAt(b.Columns, i))
 			}
 		}
 		return nil
@@ -161,7 +161,7 @@ func (s tables) Known(_ context.Context, c *record.Columns, rows []int, found fu
 func (s tables) Marks(_ context.Context, lane int, incarnation uint64, days []flow.SourceDay) (marks flow.Marks, err error) {
 	err = s.do(fmt.Sprintf("marks of %d", len(days)), func() error {
 		marks.Last = map[flow.SourceDay]int64{}
-		for _, r := range s.told {
+		for _, r := range s.viewed {
 			if r.lane == lane && r.incarnation == incarnation {
 				marks.Rows++
 			}
@@ -180,7 +180,7 @@ func (s tables) Marks(_ context.Context, lane int, incarnation uint64, days []fl
 func (s tables) StaleSourceDays(_ context.Context, lane int, incarnation uint64) (days []flow.SourceDay, err error) {
 	err = s.do("stale days", func() error {
 		for _, r := range s.rows {
-			if r.lane == lane && r.incarnation == incarnation && !slices.ContainsFunc(s.told, func(t row) bool { return t.place == r.place }) {
+			if r.lane == lane && r.incarnation == incarnation && !slices.ContainsFunc(s.viewed, func(t row) bool { return t.place == r.place }) {
 				days = append(days, r.day())
 			}
 		}

@@ -266,11 +266,11 @@ func (f *fleet) untilEven(patience time.Duration) time.Duration {
 		}
 		owned := len(f.on)
 		f.mu.Unlock()
-		least, most := manyLanes, 0
+		low, high := manyLanes, 0
 		for _, n := range shares {
-			least, most = min(least, n), max(most, n)
+			low, high = min(low, n), max(high, n)
 		}
-		if owned == manyLanes && most-least <= 1 {
+		if owned == manyLanes && high-low <= 1 {
 			return time.Since(began)
 		}
 	}
@@ -284,9 +284,9 @@ func (f *fleet) untilEven(patience time.Duration) time.Duration {
 	return patience
 }
 
-func (f *fleet) report(what string, took, most time.Duration) {
+func (f *fleet) report(what string, took, high time.Duration) {
 	f.t.Logf("%6.1fs  %s: %.1fs", time.Since(f.began).Seconds(), what, took.Seconds())
-	expect.Not(f.t, took > most, "%s: took %s, want at most %s", what, took, most)
+	expect.Not(f.t, took > high, "%s: took %s, want at most %s", what, took, high)
 }
 
 // settled requires every record once in the table and in its views.
@@ -362,8 +362,8 @@ func (s everyTable) Insert(ctx context.Context, b record.Block) error {
 func (s everyTable) Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error) {
 	return s.ofRows(b.Columns).Visible(ctx, b, since)
 }
-func (s everyTable) Refold(ctx context.Context, b record.Block) error {
-	return s.ofRows(b.Columns).Refold(ctx, b)
+func (s everyTable) Reaggregate(ctx context.Context, b record.Block) error {
+	return s.ofRows(b.Columns).Reaggregate(ctx, b)
 }
 func (s everyTable) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
 func (s everyTable) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
@@ -385,6 +385,6 @@ func (s everyTable) Last(ctx context.Context, lane int, incarnation uint64) (of,
 
 type noDeadLetters struct{}
 
-func (noDeadLetters) SetAside(context.Context, flow.Dead) error {
-	return errors.New("nothing is to be set aside here")
+func (noDeadLetters) Publish(context.Context, flow.Dead) error {
+	return errors.New("unexpected dead letter")
 }

@@ -26,25 +26,25 @@ func (r *holder) balance(ctx context.Context) {
 		}
 		r.resting = time.Time{} // no other instance is left
 	}
-	least, most := len(lanes)/len(members), (len(lanes)+len(members)-1)/len(members)
+	low, high := len(lanes)/len(members), (len(lanes)+len(members)-1)/len(members)
 	mine := 0
 	for _, held := range r.held {
 		if !held.giving && !held.lost {
 			mine++
 		}
 	}
-	if slices.ContainsFunc(members, func(m string) bool { return m != r.cfg.Instance && holders[m] < least }) {
+	if slices.ContainsFunc(members, func(m string) bool { return m != r.cfg.Instance && holders[m] < low }) {
 		// Another instance has too few: release one lane, then check again.
-		most = max(least, min(most, mine-1))
+		high = max(low, min(high, mine-1))
 	}
-	for ; mine > most; mine-- {
+	for ; mine > high; mine-- {
 		r.give()
 	}
 	// Instances start at different lanes, to avoid conflicts. The loop is bounded, so that
 	// renewals and the other instances' leases are handled in between.
 	begun := time.Now()
 	for i := range lanes {
-		if mine >= most || time.Since(begun) > beat/2 {
+		if mine >= high || time.Since(begun) > beat/2 {
 			return
 		}
 		if r.take(ctx, lanes[(r.first(len(lanes))+i)%len(lanes)]) {
@@ -79,15 +79,15 @@ func (r *holder) census(lanes []int) (members []string, holders map[string]int) 
 
 // give tells the work on the lane of the highest number to end.
 func (r *holder) give() {
-	most := -1
+	high := -1
 	for lane, held := range r.held {
 		if !held.giving && !held.lost {
-			most = max(most, lane)
+			high = max(high, lane)
 		}
 	}
-	r.log.Info("releasing a lane to another instance", "lane", most)
-	r.held[most].giving = true
-	r.held[most].cancel()
+	r.log.Info("releasing a lane to another instance", "lane", high)
+	r.held[high].giving = true
+	r.held[high].cancel()
 }
 
 // take acquires the lease of a free lane, and reports whether it did.

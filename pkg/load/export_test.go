@@ -21,8 +21,8 @@ func Quantiles(durations []time.Duration, qs ...float64) []time.Duration {
 func RetryAfter(value string, now time.Time) time.Duration { return retryAfter(value, now) }
 
 // DrawBar draws the progress of a run of most records as on a terminal.
-func DrawBar(w io.Writer, most int64, acked Totals, elapsed time.Duration) {
-	cfg := Config{Records: most, Progress: w}
+func DrawBar(w io.Writer, total int64, acked Totals, elapsed time.Duration) {
+	cfg := Config{Records: total, Progress: w}
 	b := &bar{cfg: cfg, shown: drawnBar(cfg)}
 	b.draw(&tally{ackedSum: acked}, elapsed)
 }

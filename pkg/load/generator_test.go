@@ -31,9 +31,9 @@ type anyRecord struct {
 // turns exceeds the records of a block, so that some are repeated.
 const turns = 60_000
 
-// TestTheGeneratorSaysWhatItWrites compares the fields of records with their JSON. Ids
+// TestTheGeneratorReportsItsRecords compares the fields of records with their JSON. Ids
 // are unique, and positions of a partition are consecutive.
-func TestTheGeneratorSaysWhatItWrites(t *testing.T) {
+func TestTheGeneratorReportsItsRecords(t *testing.T) {
 	start := time.UnixMilli(1_763_701_200_000)
 	g := load.NewGenerator(load.GeneratorConfig{Seed: 7, Start: start})
 	ids, lastOf := map[string]bool{}, map[int64]int64{}
@@ -142,7 +142,7 @@ func TestGeneratorRepeatsItselfForTheSameSeed(t *testing.T) {
 	}
 }
 
-func TestTheEnvelopeSaysWhetherARecordNamesItsPosition(t *testing.T) {
+func TestTheEnvelopeHasThePosition(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		envelope load.Envelope
@@ -175,7 +175,7 @@ func TestTheEnvelopeSaysWhetherARecordNamesItsPosition(t *testing.T) {
 	}
 }
 
-func TestBatchSaysWhatIsInIt(t *testing.T) {
+func TestBatchCountsItsRecords(t *testing.T) {
 	g := load.NewGenerator(load.GeneratorConfig{Seed: 11})
 	for _, n := range []int{1, 2, 500, 0, 37} {
 		body, totals := load.AppendBatch(nil, g, n)
@@ -208,7 +208,7 @@ func decode(t testing.TB, raw []byte) anyRecord {
 	return r
 }
 
-func TestTheApiTakesEveryRecord(t *testing.T) {
+func TestTheApiAcceptsEveryRecord(t *testing.T) {
 	g := load.NewGenerator(load.GeneratorConfig{Seed: 21})
 	for range 100 {
 		body, totals := load.AppendBatch(nil, g, 500)

@@ -15,7 +15,7 @@ func TestRecordsOfAnEngineAreCounted(t *testing.T) {
 	e := simulator.New(simulator.Config{Seed: 1, Instances: 3})
 	body, sum := load.AppendBatch(nil, e, 100_000)
 	if n := strings.Count(string(body), `"recordVersion"`); int64(n) != sum.Records || n < 10 {
-		t.Errorf("%d records are written, %d are told", n, sum.Records)
+		t.Errorf("%d records are written, %d are reported", n, sum.Records)
 	}
 	expect.Not(t, sum.MinPosition != 2 || sum.MaxPosition <= 2 || sum.KeySum == 0, "they add up to %+v", sum)
 	if body, sum = load.AppendBatch(body[:0], e, 10); string(body) != "[]" || sum.Records != 0 {

@@ -207,11 +207,11 @@ func newBar(cfg Config) *bar {
 
 // drawnBar counts records, or tenths of a second if the run is bounded by time.
 func drawnBar(cfg Config) *progressbar.ProgressBar {
-	most := cfg.Records
-	if most == math.MaxInt64 {
-		most = int64(cfg.Duration / (100 * time.Millisecond))
+	total := cfg.Records
+	if total == math.MaxInt64 {
+		total = int64(cfg.Duration / (100 * time.Millisecond))
 	}
-	return progressbar.NewOptions64(most,
+	return progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(cfg.Progress),
 		progressbar.OptionSetWidth(30),
 		progressbar.OptionSetPredictTime(true),

@@ -144,8 +144,8 @@ func retryable(status int) bool {
 // backoff doubles from about 50 ms to about 2 s. Jitter spreads connections that failed
 // together.
 func backoff(attempt int) time.Duration {
-	most := min(2*time.Second, 50*time.Millisecond<<min(attempt, 10))
-	return most/2 + rand.N(most)
+	maxWait := min(2*time.Second, 50*time.Millisecond<<min(attempt, 10))
+	return maxWait/2 + rand.N(maxWait)
 }
 
 // reason is the label of a failed attempt.
@@ -204,7 +204,7 @@ func (t *tally) sent(r *request) {
 }
 
 func (t *tally) acknowledged(r *request, latency time.Duration) error {
-	err := t.tell(r, true)
+	err := t.record(r, true)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ackedSum.add(r.totals)
@@ -215,8 +215,8 @@ func (t *tally) acknowledged(r *request, latency time.Duration) error {
 	return err
 }
 
-// tell reports the result of a request to Posted.
-func (t *tally) tell(r *request, acked bool) error {
+// record reports the result of a request to Posted.
+func (t *tally) record(r *request, acked bool) error {
 	if t.posted == nil {
 		return nil
 	}
@@ -235,7 +235,7 @@ func (t *tally) failed(reason string) {
 
 // gaveUp ends the run once too many requests were abandoned.
 func (t *tally) gaveUp(r *request, a answer, err error) error {
-	if err := t.tell(r, false); err != nil {
+	if err := t.record(r, false); err != nil {
 		return err
 	}
 	if err == nil {

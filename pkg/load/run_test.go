@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { programtest.Main(m) }
 
-func TestEverythingAcknowledgedIsStoredOnce(t *testing.T) {
+func TestEveryAcknowledgedRecordIsStoredOnce(t *testing.T) {
 	once := func(n int, do func()) bool {
 		if n != 2 {
 			return false
@@ -100,7 +100,7 @@ func TestEverythingAcknowledgedIsStoredOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotAcknowledgedIsAnError(t *testing.T) {
+func TestAnUnacknowledgedRequestIsAnError(t *testing.T) {
 	tests := []struct {
 		name   string
 		answer func(w http.ResponseWriter)
@@ -135,7 +135,7 @@ func TestWhatIsNotAcknowledgedIsAnError(t *testing.T) {
 	}
 }
 
-func TestRetryWaitsAsLongAsItIsTold(t *testing.T) {
+func TestRetryHonoursRetryAfter(t *testing.T) {
 	d := openDoor(t)
 	d.before = func(n int, w http.ResponseWriter) bool {
 		if n == 0 {
@@ -176,7 +176,7 @@ func TestRunEndsWhenItsTimeIsUp(t *testing.T) {
 	}
 }
 
-func TestCancelledRunLetsWhatIsInFlightFinish(t *testing.T) {
+func TestACancelledRunFinishesRequestsInFlight(t *testing.T) {
 	d := openDoor(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	d.before = func(n int, _ http.ResponseWriter) bool {
@@ -193,9 +193,9 @@ func TestCancelledRunLetsWhatIsInFlightFinish(t *testing.T) {
 	d.holds(t, report.Acked)
 }
 
-// TestPostedIsToldWhatBecameOfEveryRequest: once, and exactly the requests reported as
+// TestPostedReceivesTheResultOfEveryRequest: once, and exactly the requests reported as
 // acknowledged are stored.
-func TestPostedIsToldWhatBecameOfEveryRequest(t *testing.T) {
+func TestPostedReceivesTheResultOfEveryRequest(t *testing.T) {
 	d := openDoor(t)
 	d.before = func(n int, w http.ResponseWriter) bool {
 		if n%5 == 3 {
@@ -204,7 +204,7 @@ func TestPostedIsToldWhatBecameOfEveryRequest(t *testing.T) {
 		return n%5 == 3
 	}
 	var mu sync.Mutex
-	told := map[bool]int{}
+	counts := map[bool]int{}
 	posted := func(body []byte, acked bool) error {
 		var records []struct{ ID string }
 		if err := json.Unmarshal(body, &records); err != nil {
@@ -212,7 +212,7 @@ func TestPostedIsToldWhatBecameOfEveryRequest(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		told[acked] += len(records)
+		counts[acked] += len(records)
 		for _, r := range records {
 			if acked && d.ids[r.ID] != 1 {
 				t.Errorf("%s is said to be acknowledged but is stored %d times", r.ID, d.ids[r.ID])
@@ -224,8 +224,8 @@ func TestPostedIsToldWhatBecameOfEveryRequest(t *testing.T) {
 	if !errors.Is(err, load.ErrNotAcknowledged) {
 		t.Fatal(err)
 	}
-	if told[true] != len(d.ids) || told[true] != 1600 || told[false] != 400 {
-		t.Errorf("%d records are acknowledged, %d stored, %d given up, want 1600 and 400", told[true], len(d.ids), told[false])
+	if counts[true] != len(d.ids) || counts[true] != 1600 || counts[false] != 400 {
+		t.Errorf("%d records are acknowledged, %d stored, %d given up, want 1600 and 400", counts[true], len(d.ids), counts[false])
 	}
 }
 
@@ -318,7 +318,7 @@ func TestEveryTokenPostsRecordsOfItsOwn(t *testing.T) {
 	d.holds(t, report.Acked)
 }
 
-func TestRunsWithoutASeedGoOnAboveTheOnesBefore(t *testing.T) {
+func TestRunsWithoutASeedContinueAboveEarlierOnes(t *testing.T) {
 	var last int64
 	for range 3 {
 		report, err := load.Run(t.Context(), load.Config{URL: openDoor(t).URL, Records: 2000})

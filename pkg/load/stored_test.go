@@ -35,7 +35,7 @@ func (w *warehouse) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestTheReportSaysWhenAllWasStored(t *testing.T) {
+func TestTheReportHasTheTimeUntilAllWasStored(t *testing.T) {
 	const records = 1000
 	acked := func(t *testing.T) load.Totals {
 		t.Helper()
@@ -76,9 +76,9 @@ func TestTheReportSaysWhenAllWasStored(t *testing.T) {
 	}
 }
 
-// TestTheAPISaysWhenAllIsStored: StoredAt asks under each token, and retries while records
+// TestTheAPIReportsWhenAllIsStored: StoredAt asks under each token, and retries while records
 // are missing or the api is unavailable. An api without the header is an error.
-func TestTheAPISaysWhenAllIsStored(t *testing.T) {
+func TestTheAPIReportsWhenAllIsStored(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
 	answers := []func(http.ResponseWriter){
@@ -101,6 +101,6 @@ func TestTheAPISaysWhenAllIsStored(t *testing.T) {
 	one, two := load.BatchPath+" Bearer one wait=30 []", load.BatchPath+" Bearer two wait=30 []"
 	expect.Equal(t, "asked", []string{one, one, one, two}, asked)
 	if err := stored(t.Context(), load.Totals{}); err == nil {
-		t.Error("an api that says nothing of it is believed")
+		t.Error("an api without the member is accepted")
 	}
 }

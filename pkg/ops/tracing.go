@@ -126,19 +126,19 @@ type failures struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	told   time.Time
+	logged time.Time
 	others int // errors since the last line
 }
 
-// tellEvery is the interval of logged errors.
-const tellEvery = time.Minute
+// logEvery is the interval of logged errors.
+const logEvery = time.Minute
 
 func (f *failures) Handle(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := time.Now(); f.told.IsZero() || now.Sub(f.told) >= tellEvery {
+	if now := time.Now(); f.logged.IsZero() || now.Sub(f.logged) >= logEvery {
 		f.log.Warn("spans are lost or their settings are invalid", "error", err, "others", f.others)
-		f.told, f.others = now, 0
+		f.logged, f.others = now, 0
 		return
 	}
 	f.others++

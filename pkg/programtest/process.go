@@ -36,10 +36,10 @@ type Process struct {
 
 // run is one run of a program. Its flags are guarded by the mutex of the Process.
 type run struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
-	told   bool // a signal to end was sent
-	shot   bool // it was killed
+	cmd       *exec.Cmd
+	exited    chan struct{}
+	signalled bool // a signal to end was sent
+	shot      bool // it was killed
 }
 
 // New describes a program that logs to a file of its name in dir. Start starts it.
@@ -80,9 +80,9 @@ func (p *Process) Start() error {
 		file.Close()
 		close(r.exited)
 		p.mu.Lock()
-		told := r.told
+		signalled := r.signalled
 		p.mu.Unlock()
-		if !told && p.Ended != nil {
+		if !signalled && p.Ended != nil {
 			p.Ended(p, cmd.ProcessState.String())
 		}
 	}()
@@ -136,7 +136,7 @@ func (p *Process) Status() int { return p.latest().cmd.ProcessState.ExitCode() }
 func (p *Process) Signal(sig syscall.Signal) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.running() && !p.run.told && p.run.cmd.Process.Signal(sig) == nil
+	return p.running() && !p.run.signalled && p.run.cmd.Process.Signal(sig) == nil
 }
 
 // Pause suspends the process, its connections open, and reports whether it ran. On Linux it
@@ -195,7 +195,7 @@ func (p *Process) end(sig syscall.Signal) (ran bool, err error) {
 		p.mu.Unlock()
 		return false, nil
 	}
-	r.told, r.shot = true, r.shot || sig == syscall.SIGKILL
+	r.signalled, r.shot = true, r.shot || sig == syscall.SIGKILL
 	_ = r.cmd.Process.Signal(sig) // fails if it has ended
 	_ = r.cmd.Process.Signal(syscall.SIGCONT)
 	p.mu.Unlock()

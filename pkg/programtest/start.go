@@ -48,7 +48,7 @@ func keep(t testing.TB, name, content string) {
 // the load.
 func Eventually(t testing.TB, limit time.Duration, check func() error) {
 	t.Helper()
-	const least, most = 100 * time.Millisecond, 500 * time.Millisecond
+	const minPause, maxPause = 100 * time.Millisecond, 500 * time.Millisecond
 	for start := time.Now(); ; {
 		began := time.Now()
 		err := check()
@@ -58,7 +58,7 @@ func Eventually(t testing.TB, limit time.Duration, check func() error) {
 		if since := time.Since(start); since > limit && since > time.Duration(float64(limit)*crowding()) {
 			t.Fatalf("still after %v: %v", since, err)
 		}
-		time.Sleep(min(max(time.Since(began), least), most))
+		time.Sleep(min(max(time.Since(began), minPause), maxPause))
 	}
 }
 

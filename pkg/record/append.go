@@ -43,7 +43,7 @@ func (c *Columns) AppendGood(m *flow.Message) (bad []*BadRecordError, err error)
 
 // append adds the records of a message that skip does not select. aside returns whether
 // a bad record ends the message.
-func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRecordError) *BadRecordError) *BadRecordError {
+func (c *Columns) append(m *flow.Message, skip func(int) bool, reject func(*BadRecordError) *BadRecordError) *BadRecordError {
 	r := &c.reader
 	c.bind()
 	defer func() { r.b = nil }() // it may alias the message
@@ -64,7 +64,7 @@ func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRe
 		} else if bad = r.read(m); bad == nil {
 			c.row(m.Index + m.Records - r.index)
 		} else if bad.Index >= 0 {
-			bad = aside(bad)
+			bad = reject(bad)
 		}
 		if bad != nil {
 			return r.worst(m, bad)
@@ -75,7 +75,7 @@ func (c *Columns) append(m *flow.Message, skip func(int) bool, aside func(*BadRe
 // extend adds empty rows after the first rows: most records set few columns. fill removes unused
 // ones.
 func (c *Columns) extend(rows, some int) {
-	c.room = rows + min(max(some, 1), mostRoom)
+	c.room = rows + min(max(some, 1), maxRoom)
 	for _, s := range c.symbols() {
 		s.extend(rows, c.room)
 	}
@@ -84,8 +84,8 @@ func (c *Columns) extend(rows, some int) {
 	}
 }
 
-// mostRoom bounds the rows that extend adds at a time.
-const mostRoom = 1024
+// maxRoom bounds the rows that extend adds at a time.
+const maxRoom = 1024
 
 // end truncates unused rows.
 func (c *Columns) end() {

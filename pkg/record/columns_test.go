@@ -33,7 +33,7 @@ func appended(t *testing.T, c *record.Columns, m *flow.Message) {
 	fatal.If(t, c.Append(m))
 }
 
-func TestRowsKnowWhereTheyComeFrom(t *testing.T) {
+func TestRowsHaveTheirOrigin(t *testing.T) {
 	var c record.Columns
 	appended(t, &c, &flow.Message{Lane: 3, Seq: 1 << 40, Body: []byte(`[{},{}]`), Received: received})
 	appended(t, &c, &flow.Message{Lane: 3, Seq: 1<<40 + 1, Body: []byte(` [ ] `), Received: received})
@@ -218,8 +218,8 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	expect.Not(t, n > 5, "got %v allocations for 500 records, want at most 5", n)
 }
 
-// TestColumnsKnowWhatTheyHold: what Reset keeps is at least what was there.
-func TestColumnsKnowWhatTheyHold(t *testing.T) {
+// TestColumnsReportTheirSize: what Reset keeps is at least what was there.
+func TestColumnsReportTheirSize(t *testing.T) {
 	var c record.Columns
 	long := strings.Repeat("x", 1<<20)
 	appended(t, &c, &flow.Message{Body: []byte(`[{"value":{"errorMessage":"` + long + `"}}]`), Received: received})

@@ -149,11 +149,11 @@ func (p *parser) problem(f field, code string) {
 
 // export returns the problems in the form of the HTTP API.
 func (p *parser) export() []Problem {
-	told := make([]Problem, len(p.problems))
+	exported := make([]Problem, len(p.problems))
 	for i, b := range p.problems {
-		told[i] = Problem{Index: b.index, Pointer: p.pointer(b), Code: b.code, Detail: cmp.Or(b.said, details[b.code])}
+		exported[i] = Problem{Index: b.index, Pointer: p.pointer(b), Code: b.code, Detail: cmp.Or(b.said, details[b.code])}
 	}
-	return told
+	return exported
 }
 
 // pointer returns the JSON pointer to a problem, as a URI fragment. Several documents

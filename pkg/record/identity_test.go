@@ -17,7 +17,7 @@ import (
 	"sluice/pkg/record/recordtest"
 )
 
-var freeze = flag.Bool("freeze", false, "write testdata/content.txt anew: only for vectors that were added")
+var freeze = flag.Bool("freeze", false, "rewrite testdata/content.txt: only for vectors that were added")
 
 // one decodes one record.
 func one(t *testing.T, raw string) *record.Columns {
@@ -29,7 +29,7 @@ func one(t *testing.T, raw string) *record.Columns {
 	return &c
 }
 
-func TestWhatARecordIsKnownBy(t *testing.T) {
+func TestIdentityOfARecord(t *testing.T) {
 	const time = `,"timestamp":1763701200123`
 	tests := []struct {
 		name, record string

@@ -68,9 +68,9 @@ func (m *Mask) add(name string) {
 	m.names = append(m.names, []byte(name))
 	shortest, longest := 0, 0
 	for i, r := range name {
-		least, most := utf8.RuneLen(r), utf8.RuneLen(r)
+		low, high := utf8.RuneLen(r), utf8.RuneLen(r)
 		for other := unicode.SimpleFold(r); ; other = unicode.SimpleFold(other) {
-			least, most = min(least, utf8.RuneLen(other)), max(most, utf8.RuneLen(other))
+			low, high = min(low, utf8.RuneLen(other)), max(high, utf8.RuneLen(other))
 			if i == 0 {
 				m.first[utf8.AppendRune(nil, other)[0]] = true
 			}
@@ -78,7 +78,7 @@ func (m *Mask) add(name string) {
 				break
 			}
 		}
-		shortest, longest = shortest+least, longest+most
+		shortest, longest = shortest+low, longest+high
 	}
 	for n := shortest; n <= longest; n++ {
 		m.lengths |= 1 << min(n, 63)

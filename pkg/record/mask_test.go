@@ -135,7 +135,7 @@ func TestMaskedPartsAndHash(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeMaskedIsRefused(t *testing.T) {
+func TestUnmaskableNamesAreRefused(t *testing.T) {
 	for _, name := range []string{"", "id", "ID", "position", "value", "Records", "tenantId", "processInstanceKey", "\xff", strings.Repeat("x", 257)} {
 		if _, err := record.NewMask([]string{"fine", name}); err == nil || !strings.Contains(err.Error(), "\""+strings.ReplaceAll(name, "\xff", `\xff`)) {
 			t.Errorf("%q: %v", name, err)

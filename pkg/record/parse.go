@@ -272,25 +272,25 @@ func (p *parser) each(span Span) (Problem, bool) {
 			end = w.fail(CodeRecordTooLarge, at)
 		}
 	}
-	var told Problem
+	var found Problem
 	switch {
 	case end < 0:
-		told = Problem{Index: -1, Pointer: "#", Code: w.code, Detail: details[w.code]}
+		found = Problem{Index: -1, Pointer: "#", Code: w.code, Detail: details[w.code]}
 		if w.code == CodeInvalidJSON || w.code == CodeInvalidUTF8 {
-			told.Detail = fmt.Sprintf("%s, at byte %d", told.Detail, w.pos-span.Start)
+			found.Detail = fmt.Sprintf("%s, at byte %d", found.Detail, w.pos-span.Start)
 		}
 	case p.total > 0:
-		told = p.export()[0]
-		told.Index = -1
+		found = p.export()[0]
+		found.Index = -1
 	default:
-		return told, true
+		return found, true
 	}
 	r.again = true
 	r.records, r.noID, r.byPlace, r.badTime, r.unknown = r.records[:n], noID, byPlace, badTime, unknown
 	w.masked = w.masked[:hidden]
 	r.months, r.from, r.to = r.months[:months], 0, 0
 	r.problems, r.total = r.problems[:0], 0
-	return told, false
+	return found, false
 }
 
 // masked is a copy of text that is not a record, without the secrets that can be read as

@@ -91,7 +91,7 @@ func TestBodiesBeyondALimitAreRefused(t *testing.T) {
 	}
 }
 
-func TestOfManyProblemsTheFirstHundredAreTold(t *testing.T) {
+func TestTheFirstHundredProblemsAreReported(t *testing.T) {
 	body := "[" + strings.Repeat(`{"key":"x"},`, 249) + `{"key":"secret"}]`
 	var problems *record.ProblemsError
 	if err := new(record.Request).Parse([]byte(body), record.FormAuto, record.Limits{}); !errors.As(err, &problems) {
@@ -102,7 +102,7 @@ func TestOfManyProblemsTheFirstHundredAreTold(t *testing.T) {
 	}
 }
 
-func TestParseTellsWhatTheRecordsLack(t *testing.T) {
+func TestParseReportsMissingMembers(t *testing.T) {
 	r := record.NewRequest()
 	defer r.Release()
 	fatal.If(t, r.Parse([]byte(`[{"id":"a","timestamp":1763701200123,"x":1},{"id":7,"timestamp":5,"value":{"y":2}}]`), record.FormAuto, record.Limits{}))
@@ -128,10 +128,10 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestOtherJSONIsNotTakenForRecords: what search servers answer and take, and
+// TestOtherJSONIsNoRecord: what search servers answer and take, and
 // objects that say nothing, are refused where the caller asks for it, with a
 // pointer to what every record has.
-func TestOtherJSONIsNotTakenForRecords(t *testing.T) {
+func TestOtherJSONIsNoRecord(t *testing.T) {
 	const missing = " " + record.CodeMissing
 	for name, tt := range map[string]struct {
 		body string

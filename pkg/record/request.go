@@ -216,7 +216,7 @@ func (p *parser) checkTenant() {
 	}
 	p.problem(fieldTenantID, CodeOtherTenant)
 	if n := len(p.problems); p.total == n { // it is listed
-		const most = 64
-		p.problems[n-1].said = fmt.Sprintf("the access token is not for the tenant %.*q", most, name)
+		const limit = 64
+		p.problems[n-1].said = fmt.Sprintf("the access token is not for the tenant %.*q", limit, name)
 	}
 }

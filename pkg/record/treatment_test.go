@@ -9,7 +9,7 @@ import (
 	"sluice/pkg/record"
 )
 
-func TestARecordWithoutAnIDIsKnownByWhatItSays(t *testing.T) {
+func TestARecordWithoutAnIDIsIdentifiedByItsContent(t *testing.T) {
 	id := func(raw string) string {
 		var c record.Columns
 		fatal.If(t, c.Append(message("["+raw+"]")))

@@ -172,7 +172,7 @@ sluice_state_changes_skipped_total 2
 
 // Another stream counts from 1 again: its changes are not mistaken for those recorded under the
 // same sequences.
-func TestTokensTellStreamsApart(t *testing.T) {
+func TestTokensDistinguishStreams(t *testing.T) {
 	w, other := open(t), open(t)
 	w.publish(patch(t, "ann", `{"a":1}`))
 	other.publish(patch(t, "ann", `{"a":1}`))
@@ -183,7 +183,7 @@ func TestTokensTellStreamsApart(t *testing.T) {
 }
 
 // A message that can never be applied is refused as poison, and the changes around it are applied.
-func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
+func TestAnInapplicableChangeIsDeadLettered(t *testing.T) {
 	good := func(w *world) []flow.Message {
 		w.publish(patch(w.t, "ann", `{"name":"Ann"}`), patch(w.t, "ann", `{"a":"b"}`), patch(w.t, "ann", `{"remarks":"r"}`))
 		return w.messages()
@@ -223,9 +223,9 @@ func TestWhatCanNotBeAppliedIsSetAside(t *testing.T) {
 	}
 }
 
-// TestAChangeOfADamagedEntryIsSetAside: it blocks no other change, and the entry is left to an
+// TestAChangeOfADamagedEntryIsDeadLettered: it blocks no other change, and the entry is left to an
 // operator.
-func TestAChangeOfADamagedEntryIsSetAside(t *testing.T) {
+func TestAChangeOfADamagedEntryIsDeadLettered(t *testing.T) {
 	for _, value := range []string{``, `{`, `{"target":{"user":"bob"}}`, `{"target":{"user":"ann"},"doc":[],"seq":0}`} {
 		w := open(t)
 		w.publish(patch(t, "ann", `{"name":"Ann"}`))
@@ -234,7 +234,7 @@ func TestAChangeOfADamagedEntryIsSetAside(t *testing.T) {
 		if _, err := w.bucket.KeyValue.Put(t.Context(), key, []byte(value)); err != nil {
 			t.Fatal(err)
 		}
-		expect.Equal(t, fmt.Sprintf("%q: set aside", value), []uint64{1}, w.apply(w.messages()...))
+		expect.Equal(t, fmt.Sprintf("%q: dead-lettered", value), []uint64{1}, w.apply(w.messages()...))
 		if e, err := w.store.Entry(t.Context(), change.Target{User: "bob"}); err != nil || e.Seq != 2 {
 			t.Errorf("%q: the other one is %+v, %v", value, e, err)
 		}
@@ -248,7 +248,7 @@ func TestAChangeOfADamagedEntryIsSetAside(t *testing.T) {
 }
 
 // A key deleted by an operator counts as absent.
-func TestADeletedKeyIsWrittenAnew(t *testing.T) {
+func TestADeletedKeyIsWrittenAgain(t *testing.T) {
 	w := open(t)
 	w.publish(patch(t, "ann", `{"name":"Ann"}`))
 	messages := w.messages()

@@ -107,7 +107,7 @@ func TestAChangeThatExpectsAnotherIsStale(t *testing.T) {
 	expect.Equal(t, "the lane holds messages", 5, len(w.all(0)))
 }
 
-func TestAChangeThatCanNotBe(t *testing.T) {
+func TestAnInvalidChange(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()
@@ -246,7 +246,7 @@ func TestAResetTakesTheChangesAlong(t *testing.T) {
 		t.Errorf("changes: %v (-want +got):\n%s", err, diff)
 	}
 	if _, err := stream.NewChangeStates(w.Stream).CompareAndSwap(t.Context(), 0, before); !errors.Is(err, flow.ErrNotOwner) {
-		t.Errorf("who applied them before: got %v, want %v", err, flow.ErrNotOwner)
+		t.Errorf("previous owner: got %v, want %v", err, flow.ErrNotOwner)
 	}
 	last, err := w.LastChange(t.Context(), change.Target{User: "ann"})
 	if diff := cmp.Diff(change.Last{Seq: 6, Applied: change.Place{Incarnation: ahead + 1, Seq: 6}}, last); diff != "" || err != nil {

@@ -46,7 +46,7 @@ func TestALeaderMayHaveToCatchUp(t *testing.T) {
 	}
 }
 
-func TestAClusterKnowsRepeatsAndMisusedKeys(t *testing.T) {
+func TestAClusterDetectsRepeatsAndMisusedKeys(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)
 	w := openAt(t, cluster.URL, stream.Config{Replicas: 3})

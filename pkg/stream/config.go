@@ -52,8 +52,8 @@ const (
 	// allow it. Messages are far smaller, but a record is never cut.
 	maxMessage = 16 << 20
 
-	// leastAhead is the prefetch that the largest message needs, subject included.
-	leastAhead = broker.MaxMessage
+	// minAhead is the prefetch that the largest message needs, subject included.
+	minAhead = broker.MaxMessage
 
 	// LeaseTTL is the TTL of leases.
 	LeaseTTL = 10 * time.Second

@@ -65,14 +65,14 @@ type DeadFilter struct {
 	Heads bool      // without the Body
 }
 
-// SetAside dead-letters d durably before it returns nil. It is idempotent per incarnation,
+// Publish dead-letters d durably before it returns nil. It is idempotent per incarnation,
 // sequence, and index, as long as the letter or its note exists: a letter that was replayed or
 // dropped does not return when its message is read again. Without a lane, and so without a
 // Topic, it is idempotent per source and bytes.
 //
 // Errors: flow.ErrFull if the dead-letter stream is full, flow.ErrDeadShare if the source has
 // no share left and the letter was in no lane, flow.ErrUnavailable.
-func (l *DeadLetters) SetAside(ctx context.Context, d flow.Dead) error {
+func (l *DeadLetters) Publish(ctx context.Context, d flow.Dead) error {
 	if err := l.stream.ready(); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (w *world) list(f stream.DeadFilter) []stream.DeadLetter {
 
 var ignoreOrigin = cmpopts.IgnoreUnexported(stream.DeadLetter{})
 
-func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
+func TestDeadLettersKeepTheOriginalBytes(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
 	letters := stream.NewDeadLetters(w.Stream)
@@ -57,7 +57,7 @@ func TestWhatIsSetAsideIsKeptAsItWas(t *testing.T) {
 	var want []stream.DeadLetter
 	for i, d := range []flow.Dead{dead(5), whole, big} {
 		for range 3 { // as after crashes
-			fatal.If(t, letters.SetAside(t.Context(), d))
+			fatal.If(t, letters.Publish(t.Context(), d))
 		}
 		want = append(want, stream.DeadLetter{Number: uint64(i + 1), Dead: d})
 	}
@@ -88,7 +88,7 @@ func TestTheSameSequenceOfAnotherLifeIsAnother(t *testing.T) {
 	for _, life := range []uint64{1_700_000_000_000, 1_700_000_000_001} {
 		d := dead(5)
 		d.Message.Incarnation = life
-		w.setAside(d, d)
+		w.publishDead(d, d)
 		want = append(want, life)
 	}
 	var got, outcomes []uint64
@@ -110,7 +110,7 @@ func TestDeadLettersAreFiltered(t *testing.T) {
 	add := func(lane int, seq uint64, code string) {
 		d := dead(seq)
 		d.Message.Lane, d.Code = lane, code
-		fatal.If(t, letters.SetAside(t.Context(), d))
+		fatal.If(t, letters.Publish(t.Context(), d))
 	}
 	add(0, 1, "a")
 	add(1, 2, "b")
@@ -155,7 +155,7 @@ func TestDeadLettersWithoutRoom(t *testing.T) {
 		t.Helper()
 		var err error
 		for ; err == nil && next < 1000; next++ {
-			err = letters.SetAside(t.Context(), dead(next+1))
+			err = letters.Publish(t.Context(), dead(next+1))
 		}
 		fatal.When(t, !errors.Is(err, flow.ErrFull) || !strings.Contains(err.Error(), "--dead-max-bytes"), "got %v, want %v and what to do", err, flow.ErrFull)
 	}
@@ -199,7 +199,7 @@ func TestLettersOfTheApi(t *testing.T) {
 			Index:   -1, Code: record.CodeMissing, Reason: "it is none",
 		}
 	}
-	w.setAside(of("a", `{"x":1}`), of("a", `{"x":1}`), of("b", `{"x":1}`), of("a", `{"x":2}`))
+	w.publishDead(of("a", `{"x":1}`), of("a", `{"x":1}`), of("b", `{"x":1}`), of("a", `{"x":2}`))
 	var got []string
 	for _, d := range w.list(stream.DeadFilter{}) {
 		expect.Not(t, d.Message.Lane != stream.NoLane, "lane %d, want %d", d.Message.Lane, stream.NoLane)
@@ -217,13 +217,13 @@ func TestLettersOfTheApi(t *testing.T) {
 	}
 }
 
-// TestNotesSayWhoSettledALetter: notes name the actor of replays and drops.
-func TestNotesSayWhoSettledALetter(t *testing.T) {
+// TestNotesNameTheUserWhoSettledALetter: notes name the actor of replays and drops.
+func TestNotesNameTheUserWhoSettledALetter(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
 	letters := stream.NewDeadLetters(w.Stream)
 	for seq := range uint64(3) {
-		fatal.If(t, letters.SetAside(context.Background(), dead(seq+1)))
+		fatal.If(t, letters.Publish(context.Background(), dead(seq+1)))
 	}
 	for _, d := range w.list(stream.DeadFilter{Heads: true}) {
 		expect.Not(t, len(d.Message.Body) > 0 || d.Code != "too_deep" || d.Message.Source != "cluster-a", "without bodies: %+v", d)

@@ -65,12 +65,12 @@ func newDeadRoom() *deadRoom {
 func (r *deadRoom) enter(ctx context.Context, s *Stream, d flow.Dead, size int64) (leave func(), err error) {
 	for {
 		r.turn.Lock()
-		most, err := r.fits(ctx, s, d, size)
+		limit, err := r.fits(ctx, s, d, size)
 		if err != nil {
 			r.turn.Unlock()
 			return nil, err
 		}
-		if most <= 0 || r.flight == 0 || r.flight+size <= most/deadFlight {
+		if limit <= 0 || r.flight == 0 || r.flight+size <= limit/deadFlight {
 			r.add(d.Message.Source, size)
 			r.turn.Unlock()
 			return func() { r.left(d.Message.Source, size) }, nil
@@ -101,18 +101,18 @@ func (r *deadRoom) left(source string, size int64) {
 }
 
 // fits fails if a letter does not fit, and returns the total space. It needs the turn.
-func (r *deadRoom) fits(ctx context.Context, s *Stream, d flow.Dead, size int64) (most int64, err error) {
+func (r *deadRoom) fits(ctx context.Context, s *Stream, d flow.Dead, size int64) (limit int64, err error) {
 	info, err := s.js.Info(ctx, DeadStream, "")
 	if err != nil {
 		return 0, unavailable(fmt.Errorf("look up dead letters: %w", err), 2*time.Second)
 	}
-	most = info.Config.MaxBytes
-	if most <= 0 || strings.HasPrefix(d.Message.Topic, ChangePrefix) {
-		return most, nil
+	limit = info.Config.MaxBytes
+	if limit <= 0 || strings.HasPrefix(d.Message.Topic, ChangePrefix) {
+		return limit, nil
 	}
-	free := forRecords(most) - int64(info.State.Bytes) - r.flight - size
+	free := forRecords(limit) - int64(info.State.Bytes) - r.flight - size
 	if free < 0 {
-		return most, errDeadFull
+		return limit, errDeadFull
 	}
 	source := d.Message.Source
 	own := func() int64 {
@@ -120,23 +120,23 @@ func (r *deadRoom) fits(ctx context.Context, s *Stream, d flow.Dead, size int64)
 		return r.seen.of[source] + unknown + r.pending[source] + size
 	}
 	if d.Message.Lane != NoLane || own() <= free {
-		return most, nil
+		return limit, nil
 	}
 	if err := r.count(ctx, s, info); err != nil {
-		return most, err
+		return limit, err
 	}
 	if own() <= free {
-		return most, nil
+		return limit, nil
 	}
-	return most, &flow.RetryError{After: time.Minute, Err: fmt.Errorf(
-		"%w: dead letters of source %q take %d of %d bytes: replay or drop some (sluice dead), or raise --dead-max-bytes", flow.ErrDeadShare, source, r.seen.of[source], most)}
+	return limit, &flow.RetryError{After: time.Minute, Err: fmt.Errorf(
+		"%w: dead letters of source %q take %d of %d bytes: replay or drop some (sluice dead), or raise --dead-max-bytes", flow.ErrDeadShare, source, r.seen.of[source], limit)}
 }
 
 // errDeadFull: only changes are accepted.
 var errDeadFull = fmt.Errorf("%w: no space for dead letters: replay or drop some (sluice dead), or raise --dead-max-bytes", flow.ErrFull)
 
 // forRecords is the space available to records.
-func forRecords(most int64) int64 { return most - most/deadKept }
+func forRecords(limit int64) int64 { return limit - limit/deadKept }
 
 // count counts the letters up to the last one of info. It needs the turn.
 func (r *deadRoom) count(ctx context.Context, s *Stream, info *jetstream.StreamInfo) error {

@@ -52,9 +52,9 @@ func TestOneSourceFillsNotTheRoomOfOthers(t *testing.T) {
 		for i := range 3 * room / size {
 			all.Go(func() {
 				letter := junk(source, size)
-				err := apis[i%len(apis)].SetAside(t.Context(), letter)
+				err := apis[i%len(apis)].Publish(t.Context(), letter)
 				for errors.Is(err, flow.ErrUnavailable) { // a busy machine answers late
-					err = apis[i%len(apis)].SetAside(t.Context(), letter)
+					err = apis[i%len(apis)].Publish(t.Context(), letter)
 				}
 				if err != nil {
 					mu.Lock()
@@ -81,10 +81,10 @@ func TestOneSourceFillsNotTheRoomOfOthers(t *testing.T) {
 		t.Errorf("two sources have %d of %d bytes, want about two thirds of seven eighths", got, room)
 	}
 	for i, api := range apis {
-		if err := api.SetAside(t.Context(), junk("c", size)); err != nil {
+		if err := api.Publish(t.Context(), junk("c", size)); err != nil {
 			t.Errorf("api %d: a source that has none is refused: %v", i, err)
 		}
-		if err := api.SetAside(t.Context(), inLane("d", uint64(i+1), size)); err != nil {
+		if err := api.Publish(t.Context(), inLane("d", uint64(i+1), size)); err != nil {
 			t.Errorf("a letter of the ingester: %v", err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestALetterThatIsThereIsNotRefused(t *testing.T) {
 	var kept []flow.Dead
 	for {
 		d := junk("a", 4<<10)
-		err := letters.SetAside(t.Context(), d)
+		err := letters.Publish(t.Context(), d)
 		if errors.Is(err, flow.ErrDeadShare) {
 			break
 		}
@@ -109,7 +109,7 @@ func TestALetterThatIsThereIsNotRefused(t *testing.T) {
 		kept = append(kept, d)
 	}
 	for _, d := range kept {
-		if err := letters.SetAside(t.Context(), d); err != nil {
+		if err := letters.Publish(t.Context(), d); err != nil {
 			t.Errorf("a letter that is there: %v", err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestDroppedLettersMakeRoom(t *testing.T) {
 	w := open(t, stream.Config{DeadMaxBytes: 64 << 10})
 	letters := stream.NewDeadLetters(w.Stream)
 	fill := func() (n int) {
-		for ; letters.SetAside(t.Context(), junk("a", 4<<10)) == nil; n++ {
+		for ; letters.Publish(t.Context(), junk("a", 4<<10)) == nil; n++ {
 		}
 		return n
 	}
@@ -148,12 +148,12 @@ func TestChangesHaveRoomWhenRecordsHaveNone(t *testing.T) {
 	letters := stream.NewDeadLetters(w.Stream)
 	var err error
 	for seq := uint64(1); err == nil; seq++ {
-		err = letters.SetAside(t.Context(), inLane("a", seq, 8<<10))
+		err = letters.Publish(t.Context(), inLane("a", seq, 8<<10))
 	}
 	fatal.When(t, !errors.Is(err, flow.ErrFull), "records: got %v, want %v", err, flow.ErrFull)
 	change := inLane("", 1000, 8<<10)
 	change.Message.Topic = stream.ChangePrefix + "user.x"
-	if err := letters.SetAside(t.Context(), change); err != nil {
+	if err := letters.Publish(t.Context(), change); err != nil {
 		t.Errorf("a change: %v", err)
 	}
 	until := func(source string, want error) {

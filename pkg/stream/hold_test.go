@@ -75,7 +75,7 @@ func TestAHoldStopsTheOwnerOfTheLane(t *testing.T) {
 	owner.Wait()
 	select {
 	case <-stop:
-		t.Error("the owner goes on")
+		t.Error("the owner continues")
 	default:
 	}
 	t.Logf("%d moves before it was held", moves)

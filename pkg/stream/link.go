@@ -68,9 +68,9 @@ func lossCause(ctx context.Context, err error) error {
 // link watches the connection, so that waiting calls end as soon as their answer cannot arrive:
 // nats.go does not report it.
 type link struct {
-	js    broker.Broker
-	now   func() time.Time
-	heard atomic.Int64 // last answer of a lane, unix ns
+	js         broker.Broker
+	now        func() time.Time
+	lastAnswer atomic.Int64 // last answer of a lane, unix ns
 
 	mu         sync.Mutex
 	cancelLive context.CancelCauseFunc
@@ -109,12 +109,12 @@ func (l *link) onLoss(f func()) (stop func() bool) {
 	return context.AfterFunc(l.live, f)
 }
 
-func (l *link) answered() { l.heard.Store(l.now().UnixNano()) }
+func (l *link) answered() { l.lastAnswer.Store(l.now().UnixNano()) }
 
 // silentSince is since when no server has answered a caller that asks since begun.
 func (l *link) silentSince(begun time.Time) time.Time {
-	if heard := time.Unix(0, l.heard.Load()); heard.After(begun) {
-		return heard
+	if lastAnswer := time.Unix(0, l.lastAnswer.Load()); lastAnswer.After(begun) {
+		return lastAnswer
 	}
 	return begun
 }

@@ -48,7 +48,7 @@ func TestEverythingIsMadeAsItMustBe(t *testing.T) {
 	}
 }
 
-func TestWhatExistsIsMendedOrLeftAsItIs(t *testing.T) {
+func TestAnExistingStreamIsCorrectedOrKept(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 7 << 20, DuplicateWindow: 90 * time.Second})
 	js := w.jetStream()
 	info, err := js.StreamInfo("FLOW_0")
@@ -229,7 +229,7 @@ func TestAStreamThatIsNotOpenYet(t *testing.T) {
 		"check":       func() error { return s.Check(t.Context()) },
 		"state":       func() error { _, err := s.State(); return err },
 		"leases":      func() error { _, err := s.Leases(); return err },
-		"set aside":   func() error { return stream.NewDeadLetters(s).SetAside(t.Context(), flow.Dead{}) },
+		"set aside":   func() error { return stream.NewDeadLetters(s).Publish(t.Context(), flow.Dead{}) },
 	} {
 		var retry *flow.RetryError
 		if err := ask(); !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) {

@@ -211,7 +211,7 @@ func TestAFullLaneSaysWhenToComeBack(t *testing.T) {
 	}
 }
 
-func TestSubmissionsThatCanNotBe(t *testing.T) {
+func TestInvalidSubmissions(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	for name, c := range map[string]struct {

@@ -56,13 +56,13 @@ type Reader struct {
 // message; 0 is 16 MiB. The error is flow.ErrGap if the lane no longer holds that message, or ends before the one that
 // precedes it.
 func (s *Stream) OpenLane(ctx context.Context, lane int, from uint64, ahead int) (*Reader, error) {
-	return s.openReader(ctx, &Reader{lane: lane, next: max(from, 1), ahead: max(cmp.Or(ahead, readAheadBytes), leastAhead)}) // with less, the largest message would stall
+	return s.openReader(ctx, &Reader{lane: lane, next: max(from, 1), ahead: max(cmp.Or(ahead, readAheadBytes), minAhead)}) // with less, the largest message would stall
 }
 
 // OpenChanges reads the changes of lane 0 from a sequence on. The Purger removes only applied ones, so a later first message
 // is not a gap. The error is flow.ErrGap if the lane ends before the message that precedes from.
 func (s *Stream) OpenChanges(ctx context.Context, from uint64) (*Reader, error) {
-	return s.openReader(ctx, &Reader{next: max(from, 1), filter: ChangePrefix + ">", ahead: max(readAheadBytes, leastAhead)})
+	return s.openReader(ctx, &Reader{next: max(from, 1), filter: ChangePrefix + ">", ahead: max(readAheadBytes, minAhead)})
 }
 
 func (s *Stream) openReader(ctx context.Context, r *Reader) (*Reader, error) {

@@ -52,7 +52,7 @@ func (w *world) recreate(name string) {
 	}
 }
 
-func TestReadingGoesOnAfterARestart(t *testing.T) {
+func TestReadingResumesAfterARestart(t *testing.T) {
 	w := open(t, stream.Config{})
 	p := w.publisher()
 	w.publish(p, "before", 10)
@@ -167,8 +167,8 @@ func TestAReaderIsNotLeftInSilence(t *testing.T) {
 	}
 }
 
-// TestAScanKnowsWhetherItHasSeenAll although its server may lag.
-func TestAScanKnowsWhetherItHasSeenAll(t *testing.T) {
+// TestAScanReportsWhetherItIsComplete although its server may lag.
+func TestAScanReportsWhetherItIsComplete(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
 	w.publish(w.publisher(), "id", 5)

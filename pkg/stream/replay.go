@@ -18,9 +18,9 @@ import (
 	"sluice/pkg/record"
 )
 
-// ErrHistoryGone means that a replay was interrupted and its lanes have been purged since. Only
+// ErrHistoryPurged means that a replay was interrupted and its lanes have been purged since. Only
 // the warehouse can tell whether it was published.
-var ErrHistoryGone = errors.New("an earlier replay was interrupted, and its messages may have been purged")
+var ErrHistoryPurged = errors.New("an earlier replay was interrupted, and its messages may have been purged")
 
 // ErrDropped means that the dead letter was dropped.
 var ErrDropped = errors.New("the dead letter was dropped")
@@ -84,7 +84,7 @@ func (l *DeadLetters) replay(ctx context.Context, p *Publisher, d DeadLetter) (f
 		case found && d.Index >= 0:
 			return flow.Receipt{Replayed: true}, nil
 		case found: // in any lane, perhaps not in all of them
-			return flow.Receipt{}, ErrHistoryGone
+			return flow.Receipt{}, ErrHistoryPurged
 		}
 		return l.publish(ctx, p, id, d)
 	}
@@ -195,7 +195,7 @@ func (s *Stream) has(ctx context.Context, id string, note []byte) (bool, error) 
 	for _, lane := range s.Lanes() {
 		from, named := ends[lane.Number]
 		if lane.First > from.Last+1 || named && from.Stream != lane.StreamID() {
-			return false, ErrHistoryGone
+			return false, ErrHistoryPurged
 		}
 		for msg, err := range s.scan(ctx, LaneName(lane.Number), broker.From{Seq: from.Last + 1, Heads: true}) {
 			if err != nil {

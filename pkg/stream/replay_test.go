@@ -53,7 +53,7 @@ func TestAReplayIsThereOnce(t *testing.T) {
 			p := w.publisher()
 			letters := stream.NewDeadLetters(w.Stream)
 			w.publish(p, "other", 3)
-			fatal.If(t, letters.SetAside(t.Context(), dead(2)))
+			fatal.If(t, letters.Publish(t.Context(), dead(2)))
 			d := w.list(stream.DeadFilter{})[0]
 			c.interrupt(w, d, p)
 			w.publish(p, "more", 3)
@@ -112,21 +112,21 @@ func (w *world) replayed(d stream.DeadLetter, p *stream.Publisher) {
 	}
 	fatal.If(w.t, w.jetStream().PurgeStream("FLOW_NOTES", &nats.StreamPurgeRequest{Subject: stream.SettledPrefix + stream.Origin(d)}))
 	w.note(kept)
-	fatal.If(w.t, stream.NewDeadLetters(w.Stream).SetAside(context.Background(), kept.Dead))
+	fatal.If(w.t, stream.NewDeadLetters(w.Stream).Publish(context.Background(), kept.Dead))
 }
 
-func TestAReplayThatCanNotBeLookedUpIsNotRepeated(t *testing.T) {
+func TestAReplayIsNotRepeatedIfTheLookupFails(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{RepeatWindow: 400 * time.Millisecond})
 	p := w.publisher()
 	letters := stream.NewDeadLetters(w.Stream)
 	w.publish(p, "old", 5)
-	fatal.If(t, letters.SetAside(t.Context(), dead(2)))
+	fatal.If(t, letters.Publish(t.Context(), dead(2)))
 	d := w.list(stream.DeadFilter{})[0]
 	w.note(d)
 	fatal.If(t, w.jetStream().PurgeStream("FLOW_0"))
-	if _, err := letters.Replay(t.Context(), p, d); !errors.Is(err, stream.ErrHistoryGone) {
-		t.Errorf("got %v, want %v", err, stream.ErrHistoryGone)
+	if _, err := letters.Replay(t.Context(), p, d); !errors.Is(err, stream.ErrHistoryPurged) {
+		t.Errorf("got %v, want %v", err, stream.ErrHistoryPurged)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 	fatal.If(t, err)
 	d := dead(4)
 	d.Index, d.Message.Topic, d.Message.Body = -1, stream.ChangePrefix+c.Target.Key(), body
-	fatal.If(t, letters.SetAside(t.Context(), d))
+	fatal.If(t, letters.Publish(t.Context(), d))
 	if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestADeadChangeIsReplayedAsAChange(t *testing.T) {
 
 	// A letter that is not a change cannot be replayed, and stays.
 	d.Message.Seq, d.Message.Body = 5, []byte("{}")
-	fatal.If(t, letters.SetAside(t.Context(), d))
+	fatal.If(t, letters.Publish(t.Context(), d))
 	var bad *change.BadChangeError
 	if _, err := letters.Replay(t.Context(), p, w.list(stream.DeadFilter{})[0]); !errors.As(err, &bad) {
 		t.Errorf("got %v, want a BadChangeError", err)
@@ -174,7 +174,7 @@ func TestAReplayGoesToTheLanesOfItsSource(t *testing.T) {
 	one.Message.Body = fmt.Appendf(nil, "%s", of(2))
 	broken.Index, broken.Message.Body = -1, fmt.Appendf(nil, "[%s,", of(2))
 	several.Index, several.Message.Body = -1, fmt.Appendf(nil, "[%s,%s,%s]", of(1), of(2), of(3))
-	w.setAside(one, broken, several)
+	w.publishDead(one, broken, several)
 	letters := stream.NewDeadLetters(w.Stream)
 	for _, d := range w.list(stream.DeadFilter{}) {
 		if _, err := letters.Replay(t.Context(), p, d); err != nil {
@@ -229,9 +229,9 @@ func TestALetterThatWasSettledStaysSo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := dead(2)
 			d.Index = len(name)
-			fatal.If(t, letters.SetAside(t.Context(), d))
+			fatal.If(t, letters.Publish(t.Context(), d))
 			fatal.If(t, settle(w.list(stream.DeadFilter{})[0]))
-			fatal.If(t, letters.SetAside(t.Context(), d))
+			fatal.If(t, letters.Publish(t.Context(), d))
 			if left := w.list(stream.DeadFilter{}); len(left) != 0 {
 				t.Errorf("the letter is back: %+v", left)
 			}
@@ -241,7 +241,7 @@ func TestALetterThatWasSettledStaysSo(t *testing.T) {
 	for range 2 {
 		d := dead(2)
 		d.Message.Topic = ""
-		fatal.If(t, letters.SetAside(t.Context(), d))
+		fatal.If(t, letters.Publish(t.Context(), d))
 		all := w.list(stream.DeadFilter{})
 		fatal.When(t, len(all) != 1, "%d letters of no lane, want 1", len(all))
 		fatal.If(t, letters.Drop(t.Context(), all[0]))

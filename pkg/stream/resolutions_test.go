@@ -23,10 +23,10 @@ func (w *world) outcomes() []stream.Resolution {
 	return all
 }
 
-func (w *world) setAside(all ...flow.Dead) {
+func (w *world) publishDead(all ...flow.Dead) {
 	w.t.Helper()
 	for _, d := range all {
-		fatal.If(w.t, stream.NewDeadLetters(w.Stream).SetAside(context.Background(), d))
+		fatal.If(w.t, stream.NewDeadLetters(w.Stream).Publish(context.Background(), d))
 	}
 }
 
@@ -36,7 +36,7 @@ func TestTheOutcomeOfADeadLetterOutlivesIt(t *testing.T) {
 	letters := stream.NewDeadLetters(w.Stream)
 	whole := dead(4)
 	whole.Index = -1
-	w.setAside(dead(2), dead(3), whole)
+	w.publishDead(dead(2), dead(3), whole)
 	list := w.list(stream.DeadFilter{})
 	if _, err := letters.Replay(t.Context(), p, list[0]); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestTheOutcomeOfADeadLetterOutlivesIt(t *testing.T) {
 	expect.Equal(t, "outcomes", want, w.outcomes())
 
 	// As after a crash of the ingester right after dead-lettering.
-	w.setAside(dead(2), whole)
+	w.publishDead(dead(2), whole)
 	for _, d := range w.list(stream.DeadFilter{}) {
 		receipt, err := letters.Replay(t.Context(), p, d)
 		switch d.Message.Seq {
@@ -69,7 +69,7 @@ func TestOutcomesGoWithTheirMessages(t *testing.T) {
 	w := open(t, stream.Config{MaxBytes: 1 << 20, DuplicateWindow: 100 * time.Millisecond})
 	p := w.publisher()
 	w.publish(p, "old", 10)
-	w.setAside(dead(3), dead(8))
+	w.publishDead(dead(3), dead(8))
 	for _, d := range w.list(stream.DeadFilter{}) {
 		fatal.If(t, stream.NewDeadLetters(w.Stream).Drop(t.Context(), d))
 	}
@@ -91,7 +91,7 @@ func TestListingEndsWhenTheLastLettersGo(t *testing.T) {
 	for seq := uint64(1); seq <= 8; seq++ { // more than a listing prefetches
 		d := dead(seq)
 		d.Message.Encoding, d.Message.Body = flow.EncodingS2, make([]byte, 8<<20)
-		w.setAside(d)
+		w.publishDead(d)
 	}
 	all = w.list(stream.DeadFilter{})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -233,9 +233,9 @@ func TestALaneIsSetBackUnderAnEntry(t *testing.T) {
 	}
 }
 
-// TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone: the server remembers ids for two minutes,
+// TestTheWindowOfJetStreamDoesNotAnswerForADeletedMessage: the server remembers ids for two minutes,
 // also of removed messages.
-func TestTheWindowOfJetStreamAnswersForNoMessageThatIsGone(t *testing.T) {
+func TestTheWindowOfJetStreamDoesNotAnswerForADeletedMessage(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
 	p := w.publisher()

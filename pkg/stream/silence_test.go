@@ -21,9 +21,9 @@ const (
 	// silence is the api's setting.
 	silence = 1200 * time.Millisecond
 
-	// heardWithin is a submitter's longest wait for the answer that NATS is silent: 2 s, and 500
+	// answerWithin is a submitter's longest wait for the answer that NATS is silent: 2 s, and 500
 	// ms for a busy machine.
-	heardWithin = 2500 * time.Millisecond
+	answerWithin = 2500 * time.Millisecond
 )
 
 // sender prepares a submission of an id, and returns the func that sends it.
@@ -70,9 +70,9 @@ func TestOpeningOutlivesAServerThatHasFallenBehind(t *testing.T) {
 	}
 }
 
-// TestAServerThatStandsStillIsGivenUp: its kernel accepts connections and some bytes, and it never
+// TestAFrozenServerIsAbandoned: its kernel accepts connections and some bytes, and it never
 // answers. All calls, later ones too, fail in time; afterwards every message is stored once.
-func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
+func TestAFrozenServerIsAbandoned(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg  stream.Config
 		n    int // concurrent
@@ -114,8 +114,8 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 						took := time.Since(begun)
 						var retry *flow.RetryError
 						known := errors.Is(err, flow.ErrUnavailable) || c.busy && errors.Is(err, flow.ErrBusy)
-						if !known || !errors.As(err, &retry) || took > heardWithin {
-							t.Errorf("%v later: got %v after %v, want %v and when to come back within %v", after, err, took, flow.ErrUnavailable, heardWithin)
+						if !known || !errors.As(err, &retry) || took > answerWithin {
+							t.Errorf("%v later: got %v after %v, want %v and when to come back within %v", after, err, took, flow.ErrUnavailable, answerWithin)
 						}
 						mu.Lock()
 						defer mu.Unlock()
@@ -130,7 +130,7 @@ func TestAServerThatStandsStillIsGivenUp(t *testing.T) {
 			p.Resume()
 			resumed := time.Now()
 			w.connected(t.Context())
-			t.Logf("heard within %v, connected again %v after it went on", longest, time.Since(resumed))
+			t.Logf("answered within %v, connected again %v after it resumed", longest, time.Since(resumed))
 			for _, send := range slices.Concat(sending[:]...) {
 				all.Go(func() {
 					err := send(t.Context())
@@ -153,9 +153,9 @@ func (w *world) hold(n int) {
 	expect.Equal(w.t, "messages are there that differ", n, len(w.once(0)))
 }
 
-// TestOneOfThreeServersStandsStill: the client continues over another one, and messages in flight
+// TestOneOfThreeServersFreezes: the client continues over another one, and messages in flight
 // are stored once.
-func TestOneOfThreeServersStandsStill(t *testing.T) {
+func TestOneOfThreeServersFreezes(t *testing.T) {
 	url, servers := natstest.StartProcesses(t, 3)
 	w := openBy(t, dial.Config{URL: url, Name: "test", Silence: silence}, stream.Config{Replicas: 3})
 	pub := w.publisher()

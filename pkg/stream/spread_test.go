@@ -106,7 +106,7 @@ func TestASpreadIsKilledAtEveryStep(t *testing.T) {
 						runtime.Goexit()
 					}
 				}})
-				t.Errorf("it went on: %v", err)
+				t.Errorf("it continued: %v", err)
 			}()
 			<-killed
 			w.sources()
@@ -165,7 +165,7 @@ func TestOneThatSleptThroughASpread(t *testing.T) {
 	}
 }
 
-func TestASpreadThatCanNotBe(t *testing.T) {
+func TestAnInvalidSpread(t *testing.T) {
 	w := open(t, spreadable())
 	w.met()
 	for name, c := range map[string]struct {
@@ -211,7 +211,7 @@ func TestTwoMoveASourceAtOnce(t *testing.T) {
 	}
 	both.Wait()
 	if got := w.sources()["cluster-a"]; int64(len(got)) != done.Load() {
-		t.Errorf("it has lanes %v, and the one who says so gave it %d", got, done.Load())
+		t.Errorf("it has lanes %v, and was given %d", got, done.Load())
 	}
 	expect.NoError(t, sendOne(w.publisher(), "cluster-a", "afterwards", 1))
 }

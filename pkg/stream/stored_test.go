@@ -77,7 +77,7 @@ func TestAWaitEndsWhenItsMessagesAreStored(t *testing.T) {
 	moved := time.Now()
 	all.Wait()
 	if took := time.Since(moved); took > 5*time.Second {
-		t.Errorf("they heard of it after %v", took)
+		t.Errorf("they received it after %v", took)
 	}
 	for range cap(answers) {
 		expect.NoError(t, <-answers)

@@ -149,15 +149,15 @@ func TestPartsAreCountedRatherTooMany(t *testing.T) {
 	}
 	future := time.Now().Add(time.Hour)
 	for _, tt := range []struct {
-		name        string
-		then        time.Time
-		least, most uint64
+		name      string
+		then      time.Time
+		low, high uint64
 	}{
 		{"a claim from before", time.Now().Add(-time.Hour), 5, 6},
 		{"a claim that comes after all of them", future, 0, 0},
 	} {
-		if n, err := partsSince(tt.then); err != nil || n < tt.least || n > tt.most {
-			t.Errorf("%s: got %d, %v, want %d to %d", tt.name, n, err, tt.least, tt.most)
+		if n, err := partsSince(tt.then); err != nil || n < tt.low || n > tt.high {
+			t.Errorf("%s: got %d, %v, want %d to %d", tt.name, n, err, tt.low, tt.high)
 		}
 	}
 	query(t, db, "OPTIMIZE TABLE {db}.records FINAL")
@@ -166,8 +166,8 @@ func TestPartsAreCountedRatherTooMany(t *testing.T) {
 	}
 }
 
-// TestRefold: the views miss a block that the table has.
-func TestRefold(t *testing.T) {
+// TestReaggregate: the views miss a block that the table has.
+func TestReaggregate(t *testing.T) {
 	db := open(t)
 	first, second := life(t, 7, 0, 1, jobs(1, 10)...), life(t, 7, 0, 2, jobs(101, 10)...)
 	insert(t, db, first)
@@ -181,16 +181,16 @@ func TestRefold(t *testing.T) {
 	}
 	insert(t, db, second)
 	want := all()
-	fatal.If(t, db.Refold(t.Context(), second))
-	expect.Equal(t, "telling again changed the folds", want, all())
+	fatal.If(t, db.Reaggregate(t.Context(), second))
+	expect.Equal(t, "a second insert changed the aggregates", want, all())
 
 	// As if the views had received the first block only.
 	for _, table := range tables {
 		query(t, db, "TRUNCATE TABLE {db}."+table)
 	}
-	fatal.If(t, db.Refold(t.Context(), first))
+	fatal.If(t, db.Reaggregate(t.Context(), first))
 	expect.Not(t, strings.Contains(all(), "101"), "it tells more than the block")
-	fatal.If(t, db.Refold(t.Context(), second))
-	expect.Equal(t, "the folds after a refold", want, all())
+	fatal.If(t, db.Reaggregate(t.Context(), second))
+	expect.Equal(t, "the aggregates after a second insert", want, all())
 	expect.Equal(t, "the counter says", "20", query(t, db, "SELECT sum(records) FROM {db}.counts_1m"))
 }

@@ -140,7 +140,7 @@ func TestClassesOfTheRealEngine(t *testing.T) {
 	}
 }
 
-func TestStoredTellsWhetherTheTableTookARefusedBlock(t *testing.T) {
+func TestStoredReportsWhetherARefusedBlockHasRows(t *testing.T) {
 	tests := []struct {
 		name, harm string
 		want       uint64

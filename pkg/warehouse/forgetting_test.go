@@ -69,8 +69,8 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	fatal.When(t, err != nil || len(lanes) != 1 || lanes[0].Records < 50 || !slices.Equal(days, []string{"2025-11-21"}), "%+v of %v, %v", lanes, days, err)
 	removed, err := db.RowsOf(t.Context(), "r1", s)
 	fatal.If(t, err)
-	for _, fold := range []string{"process_instances", "element_instances", "jobs", "variables"} {
-		expect.Not(t, removed[fold] == 0, "nothing goes of %s: %v", fold, removed)
+	for _, table := range []string{"process_instances", "element_instances", "jobs", "variables"} {
+		expect.Not(t, removed[table] == 0, "nothing goes of %s: %v", table, removed)
 	}
 	for range 2 {
 		fatal.If(t, db.Remove(t.Context(), "r1", s))
@@ -86,8 +86,8 @@ func TestNothingIsLeftOfAForgottenInstance(t *testing.T) {
 	expect.Equal(t, "elements of others", before, others())
 	expect.Equal(t, "rows with those that went, before", rows, query(t, db, fmt.Sprintf("SELECT count() + %d FROM {db}.records", lanes[0].Records)))
 	left, err := db.RowsOf(t.Context(), "r1", s)
-	for fold, n := range left {
-		expect.Not(t, n > 0 || err != nil, "%d rows are left of %s, %v", n, fold, err)
+	for table, n := range left {
+		expect.Not(t, n > 0 || err != nil, "%d rows are left of %s, %v", n, table, err)
 	}
 	if n, err := db.RecordsOf(t.Context(), s, until, nil); err != nil || n != 0 {
 		t.Errorf("a second look finds %d records, %v", n, err)

@@ -86,14 +86,14 @@ func incidentsBelow(t *simulator.Truth) map[*simulator.Instance]int {
 }
 
 // lines makes one line of each group: its key, then its values.
-func lines[T any](all []T, key func(T) string, tell func([]T) []any) []string {
+func lines[T any](all []T, key func(T) string, row func([]T) []any) []string {
 	groups := map[string][]T{}
 	for _, it := range all {
 		groups[key(it)] = append(groups[key(it)], it)
 	}
 	var out []string
 	for k, group := range groups {
-		out = append(out, k+tabbed(tell(group)...))
+		out = append(out, k+tabbed(row(group)...))
 	}
 	return out
 }

@@ -70,7 +70,7 @@ func truths() map[string]func(*world, asking) []string {
 			}),
 				func(o found[*simulator.Job]) string { return line(o.source, o.it.Process.BpmnProcessID, o.it.Type) },
 				func(all []found[*simulator.Job]) []any {
-					return []any{len(all), count(all, func(o found[*simulator.Job]) bool { return o.it.LeastRetries == 0 }), count(all, func(o found[*simulator.Job]) bool {
+					return []any{len(all), count(all, func(o found[*simulator.Job]) bool { return o.it.MinRetries == 0 }), count(all, func(o found[*simulator.Job]) bool {
 						return o.it.Retries == 0 && o.it.State != simulator.JobCompleted && o.it.State != simulator.JobCanceled
 					})}
 				})
@@ -559,19 +559,19 @@ func instanceTree(w *world, a asking) []string {
 	for _, e := range w.truths[a.source].Elements {
 		elements[e.Key] = line(e.ID, names[[2]string{e.Process.BpmnProcessID, e.ID}])
 	}
-	var tell func(i *simulator.Instance, depth int)
-	tell = func(i *simulator.Instance, depth int) {
+	var visit func(i *simulator.Instance, depth int)
+	visit = func(i *simulator.Instance, depth int) {
 		took := between(i.StartedAt, max(i.CompletedAt, i.TerminatedAt))
 		out = append(out, line(depth, i.Key, caller(i), elements[i.ParentElement], i.Process.BpmnProcessID, names[[2]string{i.Process.BpmnProcessID, i.Process.BpmnProcessID}], i.Process.Version, "", instanceState(i), i.OpenIncidents, moment(i.StartedAt), took))
 		for _, c := range w.truths[a.source].Instances {
 			if c.ParentInstance == i.Key {
-				tell(c, depth+1)
+				visit(c, depth+1)
 			}
 		}
 	}
 	for _, i := range w.truths[a.source].Instances {
 		if strconv.FormatInt(i.Key, 10) == a.instance {
-			tell(i, 0)
+			visit(i, 0)
 		}
 	}
 	return out

@@ -12,9 +12,9 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// TestCountersAreMendedByDifferences corrupts the counters of a day, and corrects them as a
+// TestCountersAreCorrectedByDifferences corrupts the counters of a day, and corrects them as a
 // recount does, with crashes.
-func TestCountersAreMendedByDifferences(t *testing.T) {
+func TestCountersAreCorrectedByDifferences(t *testing.T) {
 	db := open(t)
 	fatal.If(t, db.Insert(t.Context(), block(t, 0, 1, jobs(1, 50)...)))
 	const day = "2025-11-21"

@@ -35,11 +35,11 @@ var expiring = []struct {
 	{"changes", "toStartOfDay(changed_at)", 0}, // few, and always in one part
 }
 
-// leastDays exceeds the lanes' history, which verify compares with the rows; mostDays is the limit of
+// minDays exceeds the lanes' history, which verify compares with the rows; mostDays is the limit of
 // ClickHouse's time arithmetic.
 const (
-	leastDays = 2
-	mostDays  = 10_000
+	minDays = 2
+	maxDays = 10_000
 )
 
 // Retentions are the current retentions of the tables.
@@ -96,8 +96,8 @@ func (r Retention) Check() error {
 	switch {
 	case r.table() < 0 && r.Table != instances:
 		return fmt.Errorf("%s has no retention: its rows have no stored time", r.Table)
-	case r.Days != 0 && (r.Days < leastDays || r.Days > mostDays):
-		return fmt.Errorf("the retention of %s cannot be %d days: at least %d, as lanes and verify need the rows, and at most %d", r.Table, r.Days, leastDays, mostDays)
+	case r.Days != 0 && (r.Days < minDays || r.Days > maxDays):
+		return fmt.Errorf("the retention of %s cannot be %d days: at least %d, as lanes and verify need the rows, and at most %d", r.Table, r.Days, minDays, maxDays)
 	}
 	return nil
 }

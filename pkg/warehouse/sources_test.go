@@ -7,7 +7,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-func TestSourcesSayHowFarEachEngineReaches(t *testing.T) {
+func TestSourcesHaveThePositionOfEachEngine(t *testing.T) {
 	db := open(t)
 	records := []string{
 		`{"partitionId":1,"position":7,"timestamp":1763700000000}`,

@@ -50,7 +50,7 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []fl
 			if day.Partition == 0 {
 				position = ts
 			}
-			if last, told := marks.Last[day]; asked[day] && (!told || position > last) {
+			if last, known := marks.Last[day]; asked[day] && (!known || position > last) {
 				marks.Last[day] = position
 			}
 			return nil
@@ -175,16 +175,16 @@ func (db *DB) lastRow(ctx context.Context, lane int, incarnation uint64) (uint64
 }
 
 // greatest returns the greatest number of all shards.
-func (db *DB) greatest(ctx context.Context, doing, query string, args ...any) (most uint64, err error) {
-	err = db.each(ctx, doing, query, args, greater(&most))
-	return most, err
+func (db *DB) greatest(ctx context.Context, doing, query string, args ...any) (highest uint64, err error) {
+	err = db.each(ctx, doing, query, args, greater(&highest))
+	return highest, err
 }
 
-func greater(most *uint64) func(driver.Rows) error {
+func greater(highest *uint64) func(driver.Rows) error {
 	return func(rows driver.Rows) error {
 		var n uint64
 		err := rows.Scan(&n)
-		*most = max(*most, n)
+		*highest = max(*highest, n)
 		return err
 	}
 }
@@ -281,11 +281,11 @@ func traced(ctx context.Context) context.Context {
 	return clickhouse.Context(ctx, clickhouse.WithSpan(span))
 }
 
-// Refold feeds the aggregate tables again with the stored rows of the block: it is unknown which materialized
+// Reaggregate feeds the aggregate tables again with the stored rows of the block: it is unknown which materialized
 // views received them. Aggregates of minima, maxima, and sets tolerate a row twice. flow.sources also counts
 // rows and receives only what it lacks; counters are left alone. On a cluster each shard does so by itself, as
 // its views do.
-func (db *DB) Refold(ctx context.Context, b record.Block) error {
+func (db *DB) Reaggregate(ctx context.Context, b record.Block) error {
 	if b.From == b.To {
 		return nil
 	}
@@ -298,18 +298,18 @@ func (db *DB) Refold(ctx context.Context, b record.Block) error {
 	source := fmt.Sprintf("(SELECT * FROM %s WHERE %s)", records, ofBlock(b))
 	for _, name := range tables[records].feeds {
 		view := tables[name]
-		if view == nil || view.engine != "MaterializedView" || !isFold(tables[view.targets]) {
+		if view == nil || view.engine != "MaterializedView" || !isAggregate(tables[view.targets]) {
 			continue
 		}
-		if err := db.refold(ctx, view, records, source, int(b.Columns.Lane[b.From]), b.Columns.Incarnation[b.From]); err != nil {
+		if err := db.reaggregate(ctx, view, records, source, int(b.Columns.Lane[b.From]), b.Columns.Incarnation[b.From]); err != nil {
 			return storeError("feed "+view.targets+" again", err)
 		}
 	}
 	return nil
 }
 
-// refold inserts the result of a view over source instead of its table.
-func (db *DB) refold(ctx context.Context, view *table, records, source string, lane int, incarnation uint64) error {
+// reaggregate inserts the result of a view over source instead of its table.
+func (db *DB) reaggregate(ctx context.Context, view *table, records, source string, lane int, incarnation uint64) error {
 	var query string
 	var columns []string
 	short := view.name[len(db.name)+1:]
@@ -332,16 +332,16 @@ func (db *DB) refold(ctx context.Context, view *table, records, source string, l
 		}
 		return "FROM " + source + " AS " + alias
 	})
-	heard := ""
+	received := ""
 	if slices.Contains(columns, "last_seq") && slices.Contains(columns, "rows") {
-		heard = fmt.Sprintf(" WHERE (source, partition_id, day, last_seq) NOT IN (SELECT n.source, n.partition_id, n.day, n.last_seq FROM (%s) AS n INNER JOIN %s AS s ON n.source = s.source AND n.partition_id = s.partition_id AND n.day = s.day WHERE s.lane = %d AND s.incarnation = %d AND s.last_seq >= n.last_seq)", query, db.plain().Table("sources"), lane, incarnation)
+		received = fmt.Sprintf(" WHERE (source, partition_id, day, last_seq) NOT IN (SELECT n.source, n.partition_id, n.day, n.last_seq FROM (%s) AS n INNER JOIN %s AS s ON n.source = s.source AND n.partition_id = s.partition_id AND n.day = s.day WHERE s.lane = %d AND s.incarnation = %d AND s.last_seq >= n.last_seq)", query, db.plain().Table("sources"), lane, incarnation)
 	}
 	list := strings.Join(columns, ", ")
 	ctx, err := db.storing(ctx, clickhouse.Settings{"asterisk_include_alias_columns": 1, "max_query_size": 256 << 20})
 	if err != nil {
 		return err
 	}
-	return db.onShards(ctx, db.cfg.QueryTimeout, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM (%s)%s", view.targets, list, list, query, heard))
+	return db.onShards(ctx, db.cfg.QueryTimeout, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM (%s)%s", view.targets, list, list, query, received))
 }
 
 // aggregate matches the aggregate functions of a table.
@@ -353,9 +353,9 @@ var idempotent = []string{
 	"groupBitAnd", "groupBitOr", "minMap", "maxMap", "uniq", "uniqExact", "uniqCombined",
 }
 
-// isFold reports whether a table tolerates repeated rows. That includes flow.sources, which also
-// counts rows: refold leaves out those that it has.
-func isFold(t *table) bool {
+// isAggregate reports whether a table tolerates repeated rows. That includes flow.sources, which also
+// counts rows: reaggregate leaves out those that it has.
+func isAggregate(t *table) bool {
 	if t == nil || !strings.HasSuffix(t.engine, "AggregatingMergeTree") {
 		return false
 	}

@@ -78,9 +78,9 @@ func (p *tap) has(ids ...[]byte) bool {
 	return true
 }
 
-// TestClickHouseHearsOfTheTrace: queries within a span carry its context, an insert that of its
+// TestClickHouseReceivesTheTrace: queries within a span carry its context, an insert that of its
 // own span. A failure records no text of ClickHouse there.
-func TestClickHouseHearsOfTheTrace(t *testing.T) {
+func TestClickHouseReceivesTheTrace(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	u, err := url.Parse(address)
 	fatal.If(t, err)

@@ -79,7 +79,7 @@ func (b *bench) capacity(ctx context.Context, page *Page) error {
 	if err != nil {
 		return err
 	}
-	all.Most()
+	all.Max()
 	if b.cfg.Short { // runs below one tick of CPU time fit no model
 		return all.Write(b.cfg.Coefficients)
 	}

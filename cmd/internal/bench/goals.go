@@ -59,7 +59,7 @@ func (r rows) add(values ...float64) {
 	}
 }
 
-func (b *bench) tell(r rows) {
+func (b *bench) print(r rows) {
 	for _, row := range r {
 		b.note("  %s", row)
 	}
@@ -89,7 +89,7 @@ func (b *bench) cost(ctx context.Context, d *deployment.Deployment) (rows, error
 			p.perRecord(p.change.apiAllocs), p.perRecord(p.change.ingesterAllocs), p.perRecord(p.change.streamed), records, all)
 		return nil
 	}})
-	b.tell(r)
+	b.print(r)
 	return r, err
 }
 
@@ -111,7 +111,7 @@ func (b *bench) sustained(ctx context.Context, d *deployment.Deployment) (rows, 
 			p.change.blocks/p.StoredSeconds, p.change.parts/p.StoredSeconds)
 		return nil
 	}})
-	b.tell(r)
+	b.print(r)
 	return r, err
 }
 
@@ -140,7 +140,7 @@ func (b *bench) half(ctx context.Context, d *deployment.Deployment, rate float64
 		r.add(p.Latency.P50*1e3, p.Latency.P99*1e3, p50.Seconds(), p99.Seconds(), p.change.blocks/p.StoredSeconds)
 		return nil
 	}})
-	b.tell(r)
+	b.print(r)
 	return r, err
 }
 
@@ -167,7 +167,7 @@ func (b *bench) small(ctx context.Context, d *deployment.Deployment) (rows, erro
 			r.add(p.RecordsPerSec, p.Latency.P99*1e3, p.ours())
 			return nil
 		}})
-		b.tell(r)
+		b.print(r)
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +208,7 @@ func (b *bench) again(ctx context.Context, d *deployment.Deployment) (rows, erro
 			r.add(again.StoredPerSec/first.StoredPerSec, first.StoredPerSec, again.StoredPerSec, first.cpu(deployment.Ingester), again.cpu(deployment.Ingester))
 			return nil
 		}})
-		b.tell(r)
+		b.print(r)
 		if err != nil {
 			return nil, err
 		}
@@ -268,7 +268,7 @@ func (b *bench) start(ctx context.Context) (rows, error) {
 			r.add(took.Seconds())
 		}
 	}
-	b.tell(r)
+	b.print(r)
 	return r, nil
 }
 

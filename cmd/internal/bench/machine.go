@@ -34,8 +34,8 @@ type Versions struct {
 	Commit, Go, NATS, Engine string
 }
 
-// lookAround describes the machine, and the file system of dir.
-func lookAround(ctx context.Context, dir string) (Machine, error) {
+// describeMachine describes the machine, and the file system of dir.
+func describeMachine(ctx context.Context, dir string) (Machine, error) {
 	m := Machine{
 		CPU: after("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Memory: memory(),
 		Kernel: runtime.GOOS + " " + content("/proc/sys/kernel/osrelease"), FileSystem: fileSystem(dir), Load: unknown,

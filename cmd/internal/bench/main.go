@@ -89,7 +89,7 @@ func measure(ctx context.Context, cfg config) (_ Page, err error) {
 		}
 	}()
 	page := Page{Command: cfg.command, Short: cfg.Short, Runs: p.runs, Began: b.began}
-	if page.Machine, err = lookAround(ctx, dir); err != nil {
+	if page.Machine, err = describeMachine(ctx, dir); err != nil {
 		return Page{}, err
 	}
 	build := programtest.Build

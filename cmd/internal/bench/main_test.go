@@ -43,11 +43,11 @@ func TestEverythingIsMeasured(t *testing.T) {
 		}
 	}
 	expect.Not(t, len(points) > 0, "not measured: %v", points)
-	reckoned, err := os.ReadFile(filepath.Join(out, "coefficients.json"))
+	coefficients, err := os.ReadFile(filepath.Join(out, "coefficients.json"))
 	fatal.If(t, err)
 	var measured capacity.Measured
-	if err := json.Unmarshal(reckoned, &measured); err != nil || len(measured.Points) != 5 || measured.Lane <= 0 {
-		t.Errorf("what sluice capacity reckons with: %v: %s", err, reckoned)
+	if err := json.Unmarshal(coefficients, &measured); err != nil || len(measured.Points) != 5 || measured.Lane <= 0 {
+		t.Errorf("coefficients of sluice capacity: %v: %s", err, coefficients)
 	}
 	for _, p := range measured.Points {
 		if p.Records <= 0 || p.Requests <= 0 || p.Entries <= 0 || p.Blocks <= 0 || p.Streamed <= 0 || p.Seconds <= 0 || p.CPU[capacity.Engine] <= 0 {

@@ -155,9 +155,9 @@ func TestADeadLetterIsReplayed(t *testing.T) {
 	tb.shows("Replayed and dropped", "replayed", "local")
 }
 
-// TestTheEngineDiesAndComesBackWhileThePageIsOpen: the page says so in words, by
+// TestTheEngineRestartsWhileThePageIsOpen: the page says so in words, by
 // itself, and so it does when all is well again.
-func TestTheEngineDiesAndComesBackWhileThePageIsOpen(t *testing.T) {
+func TestTheEngineRestartsWhileThePageIsOpen(t *testing.T) {
 	tb := signedIn(t)
 	tb.open("/")
 	tb.shows("As of", "answers")

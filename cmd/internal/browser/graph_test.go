@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestATableStandsForAMissingDiagram: steady records have no PROCESS records, so
+// TestATableReplacesAMissingDiagram: steady records have no PROCESS records, so
 // the page of their process shows which element follows which.
-func TestATableStandsForAMissingDiagram(t *testing.T) {
+func TestATableReplacesAMissingDiagram(t *testing.T) {
 	load(t, "--records", "1000000", "--rate", "2000", "--batch", "100", "--connections", "2")
 	tb := signedIn(t)
 	eventually(t, patience, func() error { // the folds hear of records a moment after these can be seen

@@ -50,7 +50,7 @@ func (s *site) export(ctx context.Context, e engine, seed uint64) (sum camunda.C
 		} else {
 			// Short times, so that runs of half a minute include failures.
 			cfg.To = &ownRoute{newPoster(s.URL, s.Tokens[e.source]), e.forms, fail, s.ledgers[e.source]}
-			cfg.BulkRecords, cfg.BulkDelay, cfg.Backoff, cfg.BackoffMost = 20+random.IntN(980), time.Second, 50*time.Millisecond, 2*time.Second
+			cfg.BulkRecords, cfg.BulkDelay, cfg.Backoff, cfg.MaxBackoff = 20+random.IntN(980), time.Second, 50*time.Millisecond, 2*time.Second
 			cfg.Followers = min(15*time.Second, s.cfg.For/20)
 		}
 		x := camunda.New(cfg)

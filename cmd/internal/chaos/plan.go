@@ -155,7 +155,7 @@ func draw(r *rand.Rand, d *deployment.Deployment) Fault {
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
 // between draws a duration, log-uniformly.
-func between(r *rand.Rand, least, most time.Duration) time.Duration {
-	d := time.Duration(float64(least) * math.Exp(r.Float64()*math.Log(float64(most)/float64(least))))
+func between(r *rand.Rand, low, high time.Duration) time.Duration {
+	d := time.Duration(float64(low) * math.Exp(r.Float64()*math.Log(float64(high)/float64(low))))
 	return d.Round(time.Millisecond)
 }

@@ -130,13 +130,13 @@ func (h histogram) quantile(q float64) float64 {
 	if total == 0 {
 		return math.NaN()
 	}
-	least := math.Inf(1)
+	lowest := math.Inf(1)
 	for le, n := range h {
 		if n >= q*total {
-			least = min(least, le)
+			lowest = min(lowest, le)
 		}
 	}
-	return least
+	return lowest
 }
 
 // growth describes every column whose last third exceeds its tolerance over the middle
@@ -145,8 +145,8 @@ func growth(samples []sample) (grown []string) {
 	third := len(samples) / 3
 	for _, c := range columns {
 		middle, last := median(samples[third:2*third], c.name), median(samples[2*third:], c.name)
-		if most := middle*(1+c.ratio) + c.slack; last > most {
-			grown = append(grown, fmt.Sprintf("%s grew from %.0f to %.0f, at most %.0f is right", c.name, middle/c.unit, last/c.unit, most/c.unit))
+		if limit := middle*(1+c.ratio) + c.slack; last > limit {
+			grown = append(grown, fmt.Sprintf("%s grew from %.0f to %.0f, at most %.0f is right", c.name, middle/c.unit, last/c.unit, limit/c.unit))
 		}
 	}
 	return grown

@@ -28,15 +28,15 @@ type Soak struct {
 	Build func(ctx context.Context, bin string) error `kong:"-"`
 }
 
-// leastSamples is the minimum number of samples to judge growth.
-const leastSamples = 9
+// minSamples is the minimum number of samples to judge growth.
+const minSamples = 9
 
 func (c *Soak) Validate() error {
 	if c.Every <= 0 || c.Rate <= 0 || c.Freshness <= 0 || c.Seed == 0 {
 		return errors.New("--rate, --every, --freshness, and --seed must be above 0")
 	}
-	if c.For < leastSamples*c.Every {
-		return fmt.Errorf("--for is too short: growth is judged by at least %d samples, one every --every", leastSamples)
+	if c.For < minSamples*c.Every {
+		return fmt.Errorf("--for is too short: growth is judged by at least %d samples, one every --every", minSamples)
 	}
 	return nil
 }

@@ -96,24 +96,24 @@ var ErrBroken = errors.New("the stored records differ from the acknowledged ones
 
 type Result struct {
 	Findings
-	Again     int64  // records acknowledged more than once
-	Failures  int64  // of simulated brokers
-	Abandoned int64  // records that clients stopped retrying
-	Verified  bool   // sluice verify accounts for every record
-	Dead      uint64 // dead letters that were not replayed
-	Void      uint64 // records of void entries
-	Mended    int    // inserts that a kill of the engine interrupted
-	Done      counts // faults by kind
-	Duration  time.Duration
-	Drain     time.Duration // from the last fault until everything was stored
-	Seed      uint64
-	NATS      int
+	Again       int64  // records acknowledged more than once
+	Failures    int64  // of simulated brokers
+	Abandoned   int64  // records that clients stopped retrying
+	Verified    bool   // sluice verify accounts for every record
+	Dead        uint64 // dead letters that were not replayed
+	Void        uint64 // records of void entries
+	Interrupted int    // inserts that a kill of the engine interrupted
+	Done        counts // faults by kind
+	Duration    time.Duration
+	Drain       time.Duration // from the last fault until everything was stored
+	Seed        uint64
+	NATS        int
 }
 
 func (r Result) String() string {
 	return fmt.Sprintf("acked=%d again=%d stored=%d counted=%d lost=%d doubled=%d never-sent=%d dead=%d aggregates=%d/%d verified=%v broker-failures=%d void=%d fixed=%d abandoned=%d drain=%v duration=%v nats=%d seed=%d; %v",
 		r.Acked, r.Again, r.Stored, r.Counted, max(r.Lost, r.Below), max(r.Doubled, r.Above), r.Strangers, r.Dead, r.Views-r.Differ, r.Views, r.Verified,
-		r.Failures, r.Void, r.Mended, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed, r.Done)
+		r.Failures, r.Void, r.Interrupted, r.Abandoned, r.Drain.Round(time.Millisecond), r.Duration.Round(time.Second), r.NATS, r.Seed, r.Done)
 }
 
 func (r Result) Clean() bool {
@@ -244,7 +244,7 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 		s.journal.count(unclean)
 		s.journal.note("%v", err)
 	}
-	result.Mended = strings.Count(s.Process(deployment.Engine).Output(), "dropped the token of an insert")
+	result.Interrupted = strings.Count(s.Process(deployment.Engine).Output(), "dropped the token of an insert")
 	switch {
 	case stuck != nil:
 		return result, fmt.Errorf("%w: %w", ErrBroken, stuck)

@@ -370,7 +370,7 @@ func TestNATSCluster(t *testing.T) {
 			c.held(asOperator, fmt.Sprintf("FLOW_%d", round%2))
 		})
 	}
-	t.Run("who is not known is refused", func(t *testing.T) {
+	t.Run("an unknown client is refused", func(t *testing.T) {
 		known := c.load("api-")
 		c.refuses(tls.Certificate{}, "no certificate")
 		stranger := natstest.NewCA(t, "stranger").Client("api")
@@ -475,9 +475,9 @@ func (c *cluster) refuses(own tls.Certificate, what string) {
 		nc, err := nats.Connect("tls://"+s.address, nats.Secure(config), nats.UserInfo("api", passwordOf("api", "second")))
 		if err == nil {
 			nc.Close()
-			c.t.Errorf("%s lets in who shows %s", s.name, what)
+			c.t.Errorf("%s accepts %s", s.name, what)
 		} else if text := err.Error(); !strings.Contains(text, "tls") && !strings.Contains(text, "TLS") {
-			c.t.Errorf("%s refuses who shows %s for another reason: %v", s.name, what, err)
+			c.t.Errorf("%s refuses %s for another reason: %v", s.name, what, err)
 		}
 	}
 }

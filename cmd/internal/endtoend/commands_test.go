@@ -32,7 +32,7 @@ func TestOperatorsCommands(t *testing.T) {
 		})
 		expect.Equal(t, "tail ended with exit", 0, tail.stop())
 	})
-	t.Run("who waits until it is stored can query it then", func(t *testing.T) {
+	t.Run("after ?wait=stored it can be queried", func(t *testing.T) {
 		for i := range 3 {
 			r := fmt.Sprintf(`{"id":"9-%d","key":9,"valueType":"JOB"}`, i)
 			res, body := s.sendWith(http.Header{"Prefer": {"wait=30"}}, "POST", "/flow/flowRecord/batch?wait=stored", []byte(r))
@@ -153,7 +153,7 @@ func TestOperatorsCommands(t *testing.T) {
 			t.Errorf("lint with a token file without rules:\n%s", out)
 		}
 	})
-	t.Run("a lane is reset only by who says yes", func(t *testing.T) {
+	t.Run("a lane is reset only with --yes", func(t *testing.T) {
 		args := []string{"lanes", "reset", "--data", s.data, "--nats", "nats://" + s.nats, "--lane", "1", "--last", "0"}
 		if code, out := run(t, "sluice", args...); code != 1 || wantText(out, "--yes") != nil {
 			t.Errorf("without --yes: exit %d: %s", code, out)
@@ -166,7 +166,7 @@ func TestOperatorsCommands(t *testing.T) {
 		code, out := run(t, "sluice", "migrate", "--data", s.data, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
 		expect.Not(t, code != 0 || wantText(out, "up to date") != nil, "exit %d: %s", code, out)
 	})
-	t.Run("tables say how long they keep rows, and are told", func(t *testing.T) {
+	t.Run("tables report their retention, which can be set", func(t *testing.T) {
 		args := []string{"migrate", "ttl", "--data", s.data, "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
 		const before = "flow.records keeps rows 400 days after the day on which they were stored\nflow.counts_1m keeps rows 400 days after the day on which they were stored\nflow.changes keeps rows forever"
 		if code, out := run(t, "sluice", args...); code != 0 || wantText(out, before) != nil {

@@ -106,10 +106,10 @@ func (s *stack) eventuallyLetters(want ...letter) (numbers []string) {
 	return numbers
 }
 
-// TestAPoisonRecordIsSetAsideAndReplayedOnce: ClickHouse rejects one record of a batch.
+// TestAPoisonRecordIsDeadLetteredAndReplayedOnce: ClickHouse rejects one record of a batch.
 // The others are stored; it is dead-lettered with its reason, again after each replay,
 // until it is accepted and stored once.
-func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
+func TestAPoisonRecordIsDeadLetteredAndReplayedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.up()
@@ -183,9 +183,9 @@ func TestAPoisonRecordIsSetAsideAndReplayedOnce(t *testing.T) {
 	})
 }
 
-// TestABrokenMessageIsSetAsideWhole: a message that cannot be decoded blocks nothing, and
+// TestABrokenMessageIsDeadLetteredWhole: a message that cannot be decoded blocks nothing, and
 // can be inspected and dropped.
-func TestABrokenMessageIsSetAsideWhole(t *testing.T) {
+func TestABrokenMessageIsDeadLetteredWhole(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.up()

@@ -65,7 +65,7 @@ func (s *stack) stored(n int) {
 func (s *stack) noDeadLetters() {
 	s.t.Helper()
 	if letters := s.letters(); len(letters) > 0 {
-		s.t.Errorf("an outage has set records aside: %+v", letters)
+		s.t.Errorf("an outage has dead-lettered records: %+v", letters)
 	}
 }
 

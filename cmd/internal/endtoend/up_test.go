@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-func TestUpRefusesWhatItCanNotUse(t *testing.T) {
+func TestUpRefusesUnusableOptions(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)

@@ -60,7 +60,7 @@ func TestEveryUserHasHisRights(t *testing.T) {
 		}
 	}
 
-	t.Run("who has no password changes nothing in ClickHouse", func(t *testing.T) {
+	t.Run("without a password ClickHouse is read-only", func(t *testing.T) {
 		for _, sql := range []string{
 			"INSERT INTO flow.records (id) VALUES ('x')", "DROP TABLE flow.records", "TRUNCATE TABLE flow.records", "ALTER TABLE flow.records DELETE WHERE 1",
 			"KILL QUERY WHERE 1", "SYSTEM STOP MERGES", "CREATE TABLE flow.x (a Int8) ENGINE = Memory", "SET ROLE admin", "SELECT 1 SETTINGS max_memory_usage = DEFAULT",
@@ -76,7 +76,7 @@ func TestEveryUserHasHisRights(t *testing.T) {
 			}
 		}
 	})
-	t.Run("who has no password has no NATS", func(t *testing.T) {
+	t.Run("NATS requires a password", func(t *testing.T) {
 		for _, option := range [][]nats.Option{nil, {nats.UserInfo("operator", "")}, {nats.UserInfo("api", secrets["nats-ingester"])}} {
 			if nc, err := nats.Connect("nats://"+s.nats, option...); err == nil {
 				nc.Close()

@@ -157,7 +157,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		s.exec("ATTACH TABLE flow.counts_1m_mv")
 		s.verify(0)
 	})
-	t.Run("counters that lack records are told, and fixed as told", func(t *testing.T) {
+	t.Run("counters that lack records are reported and fixed", func(t *testing.T) {
 		s.exec("ALTER TABLE flow.counts_1m DELETE WHERE 1" + sync)
 		r := s.verify(1)
 		fatal.When(t, len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "counts_1m"), "problems: %q", r.Problems)
@@ -234,9 +234,9 @@ func (s *stack) change(sql string) {
 	s.exec(sql)
 }
 
-// TestVerifyAfterALaneWasMadeAgain: the table has rows of two incarnations of a lane with
+// TestVerifyAfterALaneWasRecreated: the table has rows of two incarnations of a lane with
 // the same sequences, and each is accounted for.
-func TestVerifyAfterALaneWasMadeAgain(t *testing.T) {
+func TestVerifyAfterALaneWasRecreated(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	_, _, api, ingester := s.apart()
@@ -291,9 +291,9 @@ func (s *stack) purge(last uint64) {
 	fatal.If(s.t, s.jetStream().PurgeStream("FLOW_0", &nats.StreamPurgeRequest{Sequence: last + 1}))
 }
 
-// TestVerifyFollowsWhatWasSetAside: dead, replayed and dropped records are counted as
+// TestVerifyFollowsDeadLetters: dead, replayed and dropped records are counted as
 // such.
-func TestVerifyFollowsWhatWasSetAside(t *testing.T) {
+func TestVerifyFollowsDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.up()

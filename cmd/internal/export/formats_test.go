@@ -63,9 +63,9 @@ func open(t *testing.T, file string) io.Reader {
 	return unpacked
 }
 
-// TestEachFormatTellsTheTruth reads the logs back, and compares them with what
+// TestEachFormatMatchesTheSimulation reads the logs back, and compares them with what
 // has happened in the engines.
-func TestEachFormatTellsTheTruth(t *testing.T) {
+func TestEachFormatMatchesTheSimulation(t *testing.T) {
 	w := simulated(t)
 	from := time.Date(2025, 11, 21, 5, 20, 0, 0, time.UTC)
 	for _, c := range []struct {

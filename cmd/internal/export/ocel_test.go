@@ -35,9 +35,9 @@ func (l *objectLog) sorted() *objectLog {
 	return l
 }
 
-// TestOCELTellsTheTruth reads objects, events and their relations, and compares them
+// TestOCELMatchesTheSimulation reads objects, events and their relations, and compares them
 // with what has happened.
-func TestOCELTellsTheTruth(t *testing.T) {
+func TestOCELMatchesTheSimulation(t *testing.T) {
 	w := simulated(t)
 	for _, c := range []struct {
 		name, file string

@@ -147,7 +147,7 @@ func (b *broker) prepare(ctx context.Context) (err error) {
 
 func (b *broker) classPath() string { return filepath.Join(b.home, "lib", "*") }
 
-func findJDK(ctx context.Context, least int) (string, error) {
+func findJDK(ctx context.Context, minVersion int) (string, error) {
 	homes, err := filepath.Glob("/usr/lib/jvm/*")
 	if err != nil {
 		return "", err
@@ -159,12 +159,12 @@ func findJDK(ctx context.Context, least int) (string, error) {
 			continue // no JDK
 		}
 		if m := version.FindSubmatch(said); m != nil {
-			if n, err := strconv.Atoi(string(m[1])); err == nil && n >= least {
+			if n, err := strconv.Atoi(string(m[1])); err == nil && n >= minVersion {
 				return home, nil
 			}
 		}
 	}
-	return "", fmt.Errorf("no Java %d or later: set JAVA_HOME, or install a JDK", least)
+	return "", fmt.Errorf("no Java %d or later: set JAVA_HOME, or install a JDK", minVersion)
 }
 
 // port returns a port that is free for TCP and UDP; brokers use both. Its range is not

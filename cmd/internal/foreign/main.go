@@ -150,7 +150,7 @@ func (o options) run(ctx context.Context) error {
 			return nil
 		})
 	}
-	return errors.Join(all.Wait(), o.tell(results), stop())
+	return errors.Join(all.Wait(), o.report(results), stop())
 }
 
 // alarms has both deployments run their faults at once.
@@ -282,7 +282,7 @@ func (c client) read(said string) (r result) {
 	return r
 }
 
-func (o options) tell(results map[string]result) (err error) {
+func (o options) report(results map[string]result) (err error) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "client\tok\tfailed\tunsupported\tseconds")
 	for _, c := range o.clients() {

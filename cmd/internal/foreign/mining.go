@@ -34,16 +34,16 @@ func simulate(ctx context.Context, dir string, env map[string]string) error {
 	if _, err := load.Run(ctx, posts); err != nil {
 		return err
 	}
-	told := struct {
+	result := struct {
 		Instances int            `json:"instances"`
 		Ended     map[string]int `json:"ended"` // completed elements by id, without two types
 	}{len(truth.Instances), map[string]int{}}
 	for _, e := range truth.Elements {
 		if e.CompletedAt > 0 && e.Type != "PROCESS" && e.Type != "MULTI_INSTANCE_BODY" {
-			told.Ended[e.ID]++
+			result.Ended[e.ID]++
 		}
 	}
-	text, err := json.Marshal(told)
+	text, err := json.Marshal(result)
 	if err != nil {
 		return err
 	}

@@ -174,9 +174,9 @@ func (t installed) unit() (string, error) {
 	return strings.NewReplacer("/usr/lib/sluice/", t.root+"/usr/lib/sluice/", "/var/lib/sluice", t.root+"/var/lib/sluice").Replace(string(text)), err
 }
 
-// mostExposed is the limit of systemd-analyze security in tenths; 100 is a service
+// maxExposed is the limit of systemd-analyze security in tenths; 100 is a service
 // without any confinement.
-const mostExposed = "20"
+const maxExposed = "20"
 
 func (t installed) verify(ctx context.Context) error {
 	text, err := t.unit()
@@ -188,7 +188,7 @@ func (t installed) verify(ctx context.Context) error {
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 { // warnings too
 		return fmt.Errorf("systemd-analyze verify: %s: %w", out, err)
 	}
-	return said(exec.CommandContext(ctx, "systemd-analyze", "security", "--offline=yes", "--threshold="+mostExposed, "--no-pager", file))
+	return said(exec.CommandContext(ctx, "systemd-analyze", "security", "--offline=yes", "--threshold="+maxExposed, "--no-pager", file))
 }
 
 // serve runs the unit's command line with its settings, posts a record if asked, and

@@ -132,8 +132,8 @@ func (f *aggregates) takePartition(r *record) {
 	}
 	p := at(f.partitions, id)
 	p.records++
-	p.firstTS.least(r.at())
-	p.lastTS.most(r.at())
+	p.firstTS.setMin(r.at())
+	p.lastTS.setMax(r.at())
 	if r.known != byPosition {
 		return
 	}
@@ -143,7 +143,7 @@ func (f *aggregates) takePartition(r *record) {
 		p.newest, p.positions = day, number{}
 	}
 	if day == p.newest {
-		p.positions.most(r.Position)
+		p.positions.setMax(r.Position)
 	}
 }
 

@@ -34,16 +34,16 @@ func (i *instance) take(r *record) {
 	greatest(&i.tenant, v.TenantID)
 	greatest(&i.process, v.BpmnProcessID)
 	greatest(&i.business, v.BusinessID)
-	i.version.most(r.version)
-	i.definition.most(v.ProcessDefinitionKey)
-	i.parent.most(v.ParentProcessInstanceKey)
-	i.caller.most(v.ParentElementInstanceKey)
+	i.version.setMax(r.version)
+	i.definition.setMax(v.ProcessDefinitionKey)
+	i.parent.setMax(v.ParentProcessInstanceKey)
+	i.caller.setMax(v.ParentElementInstanceKey)
 	if r.is("PROCESS_INSTANCE_CREATION") { // it adds only the business key
 		return
 	}
 	i.processes[string(v.BpmnProcessID)] = true
-	i.firstSeen.least(r.at())
-	i.lastSeen.most(r.at())
+	i.firstSeen.setMin(r.at())
+	i.lastSeen.setMax(r.at())
 	switch r.ValueType {
 	case "PROCESS_INSTANCE":
 		i.ofElements = true
@@ -68,8 +68,8 @@ func (i *instance) take(r *record) {
 func (i *instance) takeBusinessKey(r *record) {
 	greatest(&i.tenant, r.Value.TenantID)
 	greatest(&i.process, r.Value.BpmnProcessID)
-	i.version.most(r.version)
-	i.definition.most(r.Value.ProcessDefinitionKey)
+	i.version.setMax(r.version)
+	i.definition.setMax(r.Value.ProcessDefinitionKey)
 	value := string(r.Value.Value)
 	var text string
 	switch err := json.Unmarshal([]byte(value), &text); {
@@ -94,15 +94,15 @@ func (i *instance) takeProcess(r *record) {
 		begins("2")
 	case "ELEMENT_ACTIVATED":
 		begins("1")
-		i.startedAt.least(r.at())
+		i.startedAt.setMin(r.at())
 	case "ELEMENT_MIGRATED":
 		i.migrated.take(r, definition...)
 	case "ELEMENT_COMPLETED":
 		i.completed = true
-		i.completedAt.most(r.at())
+		i.completedAt.setMax(r.at())
 	case "ELEMENT_TERMINATED":
 		i.ended = true
-		i.terminatedAt.most(r.at())
+		i.terminatedAt.setMax(r.at())
 	}
 }
 
@@ -222,22 +222,22 @@ func (e *element) take(r *record) {
 	greatest(&e.process, v.BpmnProcessID)
 	greatest(&e.id, text(r.element))
 	greatest(&e.kind, v.BpmnElementType)
-	e.version.most(r.version)
-	e.scope.most(v.FlowScopeKey)
+	e.version.setMax(r.version)
+	e.scope.setMax(v.FlowScopeKey)
 	switch r.Intent {
 	case "ELEMENT_ACTIVATING":
 		e.stage = max(e.stage, 1)
-		e.enteredAt.least(r.at())
+		e.enteredAt.setMin(r.at())
 	case "ELEMENT_ACTIVATED":
 		e.stage = max(e.stage, 2)
-		e.enteredAt.least(r.at())
-		e.activatedAt.least(r.at())
+		e.enteredAt.setMin(r.at())
+		e.activatedAt.setMin(r.at())
 	case "ELEMENT_COMPLETED":
 		e.stage = max(e.stage, 3)
-		e.completedAt.most(r.at())
+		e.completedAt.setMax(r.at())
 	case "ELEMENT_TERMINATED":
 		e.stage = 4
-		e.terminatedAt.most(r.at())
+		e.terminatedAt.setMax(r.at())
 	case "ELEMENT_MIGRATED":
 		e.migrated.take(r, string(v.BpmnProcessID), whole(r.version.n), r.element)
 	}

@@ -14,7 +14,7 @@ type job struct {
 	worker            string // of the outcome
 	now               last   // intent, worker, ms to the deadline: of the last event that changes the state
 	retried           last   // retries
-	leastRetries      number
+	minRetries        number
 	late              int64
 	failures, expired int64
 	thrown            int64
@@ -29,14 +29,14 @@ func (j *job) take(r *record, key, retries, deadline number) {
 	if r.element != "NO_CATCH_EVENT_FOUND" {
 		greatest(&j.elementID, text(r.element))
 	}
-	j.version.most(r.version)
-	j.elementInstance.least(v.ElementInstanceKey)
+	j.version.setMax(r.version)
+	j.elementInstance.setMin(v.ElementInstanceKey)
 	if retries.n >= 0 {
-		j.leastRetries.least(retries)
+		j.minRetries.setMin(retries)
 	}
 	switch r.Intent {
 	case "CREATED":
-		j.createdAt.least(r.at())
+		j.createdAt.setMin(r.at())
 		return
 	case "COMPLETED":
 		j.outcome = max(j.outcome, 2)
@@ -46,7 +46,7 @@ func (j *job) take(r *record, key, retries, deadline number) {
 	case "CANCELED":
 		j.outcome = max(j.outcome, 1)
 	case "ACTIVATED":
-		j.activatedAt.most(r.at())
+		j.activatedAt.setMax(r.at())
 	case "FAILED":
 		j.failures++
 	case "TIMED_OUT":
@@ -61,7 +61,7 @@ func (j *job) take(r *record, key, retries, deadline number) {
 	}
 	if r.is("JOB", "COMPLETED", "CANCELED") || r.is("JOB", "ERROR_THROWN") && r.element != "NO_CATCH_EVENT_FOUND" {
 		greatest(&j.worker, v.Worker)
-		j.endedAt.most(r.at())
+		j.endedAt.setMax(r.at())
 		return
 	}
 	if r.Intent != "RETRIES_UPDATED" && r.Intent != "MIGRATED" {
@@ -151,7 +151,7 @@ func (f *aggregates) jobTable() *Table {
 			canceled = j.endedAt
 		}
 		t.put(of.instance, whole(of.key), j.tenant, j.migrated.or(0, j.process), j.migrated.or(1, j.version.cell()), j.migrated.or(2, j.elementID),
-			j.elementInstance.cell(), j.kind, j.state(), worker, j.retried.or(0, j.leastRetries.cell()), j.leastRetries.cell(),
+			j.elementInstance.cell(), j.kind, j.state(), worker, j.retried.or(0, j.minRetries.cell()), j.minRetries.cell(),
 			j.createdAt.time(), j.activatedAt.time(), completed.time(), canceled.time(), j.endedAt.time(), flag(j.outcome == 0), j.lastSeen().time(), j.deadline().time(),
 			between(j.createdAt, completed), whole(j.failures), whole(j.expired), whole(j.thrown), whole(j.late), flag(j.late > 0))
 	}

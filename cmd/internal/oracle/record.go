@@ -201,14 +201,14 @@ func (n *number) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// least and most keep the lesser and the greater number, and ignore unknown ones.
-func (n *number) least(o number) {
+// setMin and most keep the lesser and the greater number, and ignore unknown ones.
+func (n *number) setMin(o number) {
 	if o.known && (!n.known || o.n < n.n) {
 		*n = o
 	}
 }
 
-func (n *number) most(o number) {
+func (n *number) setMax(o number) {
 	if o.known && (!n.known || o.n > n.n) {
 		*n = o
 	}

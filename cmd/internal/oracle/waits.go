@@ -27,8 +27,8 @@ func (w *waiting) take(r *record) {
 	greatest(&w.elementID, text(r.element))
 	greatest(&w.name, cmp.Or(v.Name, v.MessageName))
 	greatest(&w.correlation, v.CorrelationKey)
-	w.definition.most(v.ProcessDefinitionKey)
-	w.elementInstance.most(v.ElementInstanceKey)
+	w.definition.setMax(v.ProcessDefinitionKey)
+	w.elementInstance.setMax(v.ElementInstanceKey)
 	due := v.Deadline.number
 	if r.is("TIMER") {
 		due = number{}
@@ -36,17 +36,17 @@ func (w *waiting) take(r *record) {
 			_ = due.UnmarshalJSON(v.DueDate) // never fails
 		}
 	}
-	w.due.most(due)
+	w.due.setMax(due)
 	w.stays = w.stays || string(v.Interrupting) == "false"
 	switch r.Intent {
 	case "CANCELED", "DELETED", "EXPIRED":
 		w.stage = 3
-		w.endedAt.most(r.at())
+		w.endedAt.setMax(r.at())
 		return
 	case "TRIGGERED", "CORRELATED":
 		w.stage = max(w.stage, 2)
-		w.happenedAt.most(r.at())
-		w.firstAt.least(r.at())
+		w.happenedAt.setMax(r.at())
+		w.firstAt.setMin(r.at())
 		if r.Intent == "CORRELATED" {
 			w.correlations++
 		}
@@ -55,7 +55,7 @@ func (w *waiting) take(r *record) {
 		}
 		return
 	case "CREATED", "CREATING", "PUBLISHED":
-		w.createdAt.least(r.at())
+		w.createdAt.setMin(r.at())
 	case "MIGRATED":
 		w.migrated.take(r, string(v.BpmnProcessID), whole(v.ProcessDefinitionKey.n), r.element)
 	}
@@ -117,14 +117,14 @@ func (s *signal) take(r *record) {
 	greatest(&s.name, v.SignalName)
 	greatest(&s.process, v.BpmnProcessID)
 	greatest(&s.elementID, v.CatchEventID)
-	s.definition.most(v.ProcessDefinitionKey)
-	s.elementInstance.most(v.CatchEventInstanceKey)
+	s.definition.setMax(v.ProcessDefinitionKey)
+	s.elementInstance.setMax(v.CatchEventInstanceKey)
 	switch r.Intent {
 	case "BROADCASTED", "CREATED":
-		s.createdAt.least(r.at())
+		s.createdAt.setMin(r.at())
 	case "DELETED":
 		s.deleted = true
-		s.deletedAt.most(r.at())
+		s.deletedAt.setMax(r.at())
 	case "MIGRATED":
 		s.migrated.take(r, string(v.BpmnProcessID), whole(v.ProcessDefinitionKey.n), string(v.CatchEventID))
 	}
@@ -166,12 +166,12 @@ func (d *decision) take(r *record) {
 	greatest(&d.output, v.DecisionOutput)
 	greatest(&d.failedID, v.FailedDecisionID)
 	greatest(&d.failure, v.EvaluationFailureMessage)
-	d.definition.most(v.ProcessDefinitionKey)
-	d.elementInstance.least(v.ElementInstanceKey)
-	d.version.most(v.DecisionVersion)
-	d.key.most(v.DecisionKey)
+	d.definition.setMax(v.ProcessDefinitionKey)
+	d.elementInstance.setMin(v.ElementInstanceKey)
+	d.version.setMax(v.DecisionVersion)
+	d.key.setMax(v.DecisionKey)
 	d.failed = d.failed || r.Intent == "FAILED"
-	d.evaluatedAt.most(r.at())
+	d.evaluatedAt.setMax(r.at())
 }
 
 func (f *aggregates) decisionTable() *Table {
@@ -202,12 +202,12 @@ func (d *definition) take(r *record) {
 	if xml, err := base64.StdEncoding.DecodeString(string(v.Resource)); err == nil {
 		greatest(&d.xml, text(xml))
 	}
-	d.version.most(r.version)
+	d.version.setMax(r.version)
 	switch r.Intent {
 	case "CREATED":
-		d.deployedAt.least(r.at())
+		d.deployedAt.setMin(r.at())
 	case "DELETED":
-		d.deletedAt.most(r.at())
+		d.deletedAt.setMax(r.at())
 	}
 }
 

@@ -18,14 +18,14 @@ func (i *incident) take(r *record) {
 	greatest(&i.elementID, text(r.element))
 	greatest(&i.kind, v.ErrorType)
 	greatest(&i.message, v.ErrorMessage)
-	i.elementInstance.most(v.ElementInstanceKey)
-	i.job.most(v.JobKey)
+	i.elementInstance.setMax(v.ElementInstanceKey)
+	i.job.setMax(v.JobKey)
 	switch r.Intent {
 	case "CREATED":
-		i.createdAt.least(r.at())
+		i.createdAt.setMin(r.at())
 	case "RESOLVED":
 		i.resolved = true
-		i.resolvedAt.most(r.at())
+		i.resolvedAt.setMax(r.at())
 	case "MIGRATED":
 		i.migrated.take(r, string(v.BpmnProcessID), r.element)
 	}
@@ -55,11 +55,11 @@ func (x *variable) take(r *record) {
 	greatest(&x.tenant, v.TenantID)
 	greatest(&x.process, v.BpmnProcessID)
 	greatest(&x.name, v.Name)
-	x.scope.least(v.ScopeKey)
+	x.scope.setMin(v.ScopeKey)
 	switch r.Intent {
 	case "CREATED":
 		greatest(&x.first, v.Value)
-		x.createdAt.least(r.at())
+		x.createdAt.setMin(r.at())
 	case "UPDATED":
 		x.updated.take(r, string(v.Value))
 		x.changes++
@@ -96,26 +96,26 @@ func (u *userTask) take(r *record) {
 	greatest(&u.tenant, v.TenantID)
 	greatest(&u.process, v.BpmnProcessID)
 	greatest(&u.elementID, text(r.element))
-	u.version.most(r.version)
-	u.elementInstance.least(v.ElementInstanceKey)
+	u.version.setMax(r.version)
+	u.elementInstance.setMin(v.ElementInstanceKey)
 	if r.is("USER_TASK", "CREATED", "ASSIGNED", "UPDATED") {
 		u.assigned.take(r, string(v.Assignee))
 	}
 	if r.is("USER_TASK", "CREATED", "ASSIGNED") && v.Assignee != "" {
-		u.assignedAt.most(r.at())
+		u.assignedAt.setMax(r.at())
 	}
 	if r.is("USER_TASK", "CREATED", "UPDATED") {
 		u.offered.take(r, string(v.DueDate), string(v.CandidateGroupsList))
 	}
 	switch r.Intent {
 	case "CREATED":
-		u.createdAt.least(r.at())
+		u.createdAt.setMin(r.at())
 	case "COMPLETED":
 		u.completed = true
-		u.endedAt.most(r.at())
+		u.endedAt.setMax(r.at())
 	case "CANCELED":
 		u.canceled = true
-		u.endedAt.most(r.at())
+		u.endedAt.setMax(r.at())
 	case "MIGRATED":
 		u.migrated.take(r, string(v.BpmnProcessID), whole(r.version.n), r.element)
 	}

@@ -122,7 +122,7 @@ var behaviours = []struct {
 		_, err = r.Next(s.ctx)
 		return fmt.Sprint(errors.Is(err, jetstream.ErrMsgIteratorClosed))
 	}, "true"},
-	{"an entry of a bucket is made once, and anew after it was deleted", func(s *site) string {
+	{"an entry of a bucket is created once, and again after it was deleted", func(s *site) string {
 		kv := s.bucket()
 		first, err1 := kv.Create(s.ctx, "k", []byte("1"))
 		_, err2 := kv.Create(s.ctx, "k", []byte("2"))

@@ -162,12 +162,12 @@ func (c *poster) round(ctx context.Context) {
 		}
 		pause := 100*time.Millisecond + time.Duration(c.random.Int64N(int64(3*time.Second)))
 		if c.style == bare && time.Since(begun)+pause > c.patience() {
-			c.saw("request given up")
+			c.saw("request abandoned")
 			return // a later retry would be a new request
 		}
 		if c.style == positioned && c.random.IntN(2) == 0 && len(batch) > 1 {
 			// An exporter cuts unacknowledged records into other requests.
-			c.saw("resent in another cut")
+			c.saw("records resent in other requests")
 			half := 1 + c.random.IntN(len(batch)-1)
 			for !c.post(ctx, "", batch[:half]) && ctx.Err() == nil {
 				sleep(ctx, pause)
@@ -211,7 +211,7 @@ func (c *poster) batch() (batch []posted) {
 		batch = append(batch, c.sent[from:]...)
 	}
 	if c.style == positioned && c.random.IntN(40) == 0 { // positions of a wiped engine begin at 1
-		c.saw("an engine numbers anew")
+		c.saw("an engine is reset")
 		clear(c.position)
 	}
 	for range 1 + c.random.IntN(6) {
@@ -301,7 +301,7 @@ func (c *poster) post(ctx context.Context, key string, batch []posted) bool {
 		return false
 	}
 	if receipt.Replayed {
-		c.saw("answered as a repeat")
+		c.saw("request answered as a repeat")
 	}
 	for _, r := range batch {
 		c.write(func(n *oracle.Notes) { n.Acknowledged(r.Record) })
@@ -316,8 +316,8 @@ func (c cutter) Cut(lanes int) ([]flow.Chunk, error) {
 }
 
 // rest sleeps for a random time, so that no two clients wake at one instant.
-func rest(ctx context.Context, random *rand.Rand, most time.Duration) {
-	sleep(ctx, time.Duration(random.Int64N(int64(most))))
+func rest(ctx context.Context, random *rand.Rand, limit time.Duration) {
+	sleep(ctx, time.Duration(random.Int64N(int64(limit))))
 }
 
 // sleep reports false when ctx has ended.

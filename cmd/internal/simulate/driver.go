@@ -95,7 +95,7 @@ type outcome struct {
 	err   error
 }
 
-var errGone = errors.New("this process is dead")
+var errDead = errors.New("this process is dead")
 
 // do parks a call until the driver grants it, or ctx ends.
 func (p *process) do(ctx context.Context, c *call) (any, error) {
@@ -104,7 +104,7 @@ func (p *process) do(ctx context.Context, c *call) (any, error) {
 	d.mu.Lock()
 	if p.gone {
 		d.mu.Unlock()
-		return nil, errGone
+		return nil, errDead
 	}
 	p.calls++
 	c.number = p.calls
@@ -408,7 +408,7 @@ func (p *process) kill() {
 			continue
 		}
 		c.deserted = true
-		c.answer <- outcome{nil, errGone}
+		c.answer <- outcome{nil, errDead}
 		if c.fate == granted && c.kind == writing {
 			c.fate = lost
 		}

@@ -33,9 +33,9 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 	case 3:
 		return "an api dies", func() { h.killAPI(i, lasting) }
 	case 4:
-		return "an ingester stands still", func() { h.pause(h.ingesterProcess(i), lasting) }
+		return "an ingester freezes", func() { h.pause(h.ingesterProcess(i), lasting) }
 	case 5:
-		return "an api stands still", func() { h.pause(h.apiProcess(i), lasting) }
+		return "an api freezes", func() { h.pause(h.apiProcess(i), lasting) }
 	case 6:
 		return "a connection is lost", func() { h.cut(i, lasting) }
 	case 7:
@@ -44,7 +44,7 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 			h.plan(lasting, "the warehouse is up", func() { h.warehouse.down = false })
 		}
 	case 8:
-		return "lanes are full", func() { h.fill(lasting) }
+		return "full lanes", func() { h.fill(lasting) }
 	case 9:
 		return "tokens are forgotten", h.forgetTokens
 	case 10:
@@ -52,9 +52,9 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 	case 11:
 		return "the clock of the server steps", func() { h.stepClock(lasting) }
 	case 13:
-		return "the warehouse is short of memory", func() {
+		return "the warehouse lacks memory", func() {
 			h.warehouse.short = true
-			h.saw("the warehouse is short of memory")
+			h.saw("the warehouse lacks memory")
 			h.plan(lasting, "the warehouse has memory", func() { h.warehouse.short = false })
 		}
 	case 14:
@@ -92,7 +92,7 @@ func (h *history) ingesterProcess(i int) *process {
 func (h *history) pause(p *process, lasting time.Duration) {
 	if p != nil {
 		p.stands = time.Now().Add(lasting)
-		h.saw("a process stands still")
+		h.saw("a process freezes")
 	}
 }
 
@@ -113,7 +113,7 @@ func (h *history) forgetTokens() {
 	h.warehouse.age(window + 1)
 	for lane := range h.lanes {
 		if h.state(lane).Claim != nil {
-			h.saw("tokens of an open claim are forgotten")
+			h.saw("tokens of an open claim expire")
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (h *history) cut(i int, lasting time.Duration) {
 
 func (h *history) fill(lasting time.Duration) {
 	h.setFull(true)
-	h.saw("lanes are full")
+	h.saw("full lanes")
 	h.plan(lasting, "lanes have room", func() { h.setFull(false) })
 }
 
@@ -221,7 +221,7 @@ func (h *history) operate(clients *sync.WaitGroup) {
 				limited, cancel := context.WithTimeout(ctx, 3*time.Minute)
 				err := g.stream.Spread(limited, stream.Spreading{Source: source, Lanes: lanes})
 				cancel()
-				h.saw("a source is moved: " + map[bool]string{true: "done", false: "given up"}[err == nil])
+				h.saw("a source is moved: " + map[bool]string{true: "done", false: "abandoned"}[err == nil])
 				for err != nil && ctx.Err() == nil {
 					if err = g.stream.Stay(ctx, source); err != nil {
 						sleep(ctx, time.Second)

@@ -355,24 +355,24 @@ func (h *history) count() {
 			h.saw("deduplicated records")
 		}
 		if len(state.Recount) > 0 {
-			h.saw("days in doubt")
+			h.saw("uncertain days")
 		}
 		if state.DedupFrom > 1 && h.server.streams[stream.LaneName(lane)].first > 1 {
-			h.saw("a lane that was purged")
+			h.saw("a purged lane")
 		}
 	}
 }
 
 // RareStates must all be reached by a long run.
 var RareStates = []string{
-	"a clock is off by days", "a constraint is newer than stored rows", "a conditional change is stale", "a connection is lost", "a lane halts whose tables were set back", "a lane is reset", "a lane that was purged", "a lane that was set back halts", "a process stands still", "a row expires", "a row of an open claim expires", "a source is moved: done", "a source is moved: given up",
-	"an api cannot publish", "an api dies", "an engine numbers anew", "an ingester dies", "an ingester stops", "answered as a repeat",
-	"days in doubt", "days pass", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "insert lands after its process died",
-	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "lanes are full", "lease: late",
-	"move marker: late", "refold", "rejected insert", "repeat beyond the duplicate window of NATS", "repeat of an acknowledged request",
-	"request given up", "resent in another cut", "set back: NATS", "set back: dead letters", "set back: everything", "set back: lane states",
-	"set back: lanes", "set back: leases", "set back: lists of sources", "set back: one lane", "set back: the warehouse", "takeover in mid-insert", "the tables are rebuilt", "the clock of the server steps", "the warehouse is short of memory", "token known",
-	"tokens of an open claim are forgotten", "view rejects", "views miss an insert", "void entry",
+	"a clock is off by days", "a constraint is newer than stored rows", "a conditional change is stale", "a connection is lost", "a lane halts after its tables were set back", "a lane is reset", "a purged lane", "a lane halts after it was set back", "a process freezes", "a row expires", "a row of an open claim expires", "a source is moved: done", "a source is moved: abandoned",
+	"an api cannot publish", "an api dies", "an engine is reset", "an ingester dies", "an ingester stops", "request answered as a repeat",
+	"uncertain days", "days pass", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "an insert is applied after its process died",
+	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "full lanes", "lease: late",
+	"move marker: late", "reaggregate", "an insert is rejected", "repeat beyond the duplicate window of NATS", "repeat of an acknowledged request",
+	"request abandoned", "records resent in other requests", "set back: NATS", "set back: dead letters", "set back: everything", "set back: lane states",
+	"set back: lanes", "set back: leases", "set back: lists of sources", "set back: one lane", "set back: the warehouse", "takeover during an insert", "the tables are rebuilt", "the clock of the server steps", "the warehouse lacks memory", "insert deduplicated by its token",
+	"tokens of an open claim expire", "a view rejects an insert", "views miss an insert", "void entry",
 }
 
 // places lists the places of duplicated rows, for a failure.

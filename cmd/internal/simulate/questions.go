@@ -40,13 +40,13 @@ func (c client) Visible(ctx context.Context, b record.Block, since time.Time) (u
 }
 
 // Only the view of sources may receive rows twice.
-func (c client) Refold(ctx context.Context, b record.Block) error {
+func (c client) Reaggregate(ctx context.Context, b record.Block) error {
 	wanted := map[at]bool{}
 	for _, r := range rowsOf(b) {
 		wanted[r.at()] = true
 	}
-	_, err := question(ctx, c, "refold", func() bool {
-		c.saw("refold")
+	_, err := question(ctx, c, "reaggregate", func() bool {
+		c.saw("reaggregate")
 		for _, r := range c.rows[records] {
 			if wanted[r.at()] && !slices.ContainsFunc(c.rows[sources], func(s row) bool { return s.at() == r.at() }) {
 				c.rows[sources] = append(c.rows[sources], r)

@@ -175,18 +175,18 @@ func (s *setBack) watch(seconds int) {
 	behind := s.halted("sluice rebuild")
 	switch {
 	case len(behind) > 0 && !s.rebuilt:
-		s.saw("a lane halts whose tables were set back")
+		s.saw("a lane halts after its tables were set back")
 		s.holdIngesters()
 		s.whenStored(s.rebuild)
 	case len(behind) > 0: // the message is purged
-		s.saw("a lane is reset that lacks rows for good")
+		s.saw("a lane with lost rows is reset")
 		for _, lane := range behind {
 			s.ends[lane] = s.server.streams[stream.LaneName(lane)].last
 		}
 		s.holdIngesters()
 		s.whenStored(func() { s.reset(behind...) })
 	case len(halted) > 0:
-		s.saw("a lane that was set back halts")
+		s.saw("a lane halts after it was set back")
 		s.holdIngesters()
 		s.whenStored(func() { s.reset(halted...) })
 	case seconds == watched && s.rows && !s.resets() && !s.rebuilt: // no lane had a block since

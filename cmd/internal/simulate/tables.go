@@ -178,7 +178,7 @@ func (w *warehouse) insert(p *process, token string, sent []row) error {
 	}
 	for _, r := range sent {
 		if rejected(r.Key) || w.strict && constrained(r.Key) {
-			p.saw("rejected insert")
+			p.saw("an insert is rejected")
 			if _, known := w.tokens[records][inMonth(token, r)]; known {
 				p.saw("a constraint is newer than stored rows")
 			}
@@ -189,22 +189,22 @@ func (w *warehouse) insert(p *process, token string, sent []row) error {
 		return &flow.StoreError{Class: flow.ClassRetry, Code: 241, Large: true, Err: errors.New("memory limit")}
 	}
 	if p.gone {
-		p.saw("insert lands after its process died")
+		p.saw("an insert is applied after its process died")
 	}
 	if by, known := w.owner[token]; known && by != p.name {
-		p.saw("takeover in mid-insert")
+		p.saw("takeover during an insert")
 	} else if !known {
 		w.owner[token] = p.name
 	}
 	if len(sent) > 0 {
 		if _, known := w.tokens[records][inMonth(token, sent[0])]; known {
-			p.saw("token known")
+			p.saw("insert deduplicated by its token")
 		}
 	}
 	w.parts++
 	for table := range views {
 		if table == counters && w.refuses {
-			p.saw("view rejects")
+			p.saw("a view rejects an insert")
 			return &flow.StoreError{Class: flow.ClassPoison, Code: 469, InView: true, Err: errors.New("a view rejects a row")}
 		}
 		w.arrive(table, token, sent)

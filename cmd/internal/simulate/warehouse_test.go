@@ -91,9 +91,9 @@ var warehouseBehaviours = []struct {
 	{"what is stored is not stale", func(s *tables) string {
 		return s.insert("t", 1, may(1)) + fmt.Sprint(len(must(s.StaleSourceDays(s.ctx, 0, 7))))
 	}, "ok 0", false},
-	{"rows that the views have heard of are not counted again", func(s *tables) string {
+	{"rows that the views received are not counted again", func(s *tables) string {
 		text := s.insert("t", 1, may(1))
-		if err := s.Refold(s.ctx, s.block(1, may(1))); err != nil {
+		if err := s.Reaggregate(s.ctx, s.block(1, may(1))); err != nil {
 			text += err.Error()
 		}
 		return text + s.rows()

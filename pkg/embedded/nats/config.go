@@ -116,7 +116,7 @@ func (c Config) fileOptions(log *slog.Logger) (*server.Options, error) {
 // common sets the options of every configuration.
 func (c Config) common(opts *server.Options) {
 	opts.JetStream = true
-	opts.MaxConn = min(cmp.Or(opts.MaxConn, server.DEFAULT_MAX_CONNECTIONS), accept.Most())
+	opts.MaxConn = min(cmp.Or(opts.MaxConn, server.DEFAULT_MAX_CONNECTIONS), accept.Max())
 	opts.SyncAlways = true
 	opts.NoSigs = true // the program handles signals
 	if opts.ServerName == "" {

@@ -72,7 +72,7 @@ func TestAServerInProcessOnlyHasNoPort(t *testing.T) {
 	nc.Close()
 }
 
-func TestWhatIsAcknowledgedIsThereAfterARestart(t *testing.T) {
+func TestAcknowledgedRecordsSurviveARestart(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 3 {
 		s := start(t, nats.Config{Data: dir})

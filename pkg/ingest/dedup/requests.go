@@ -54,7 +54,7 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 			// Entries that were not void need no purged message.
 			if e.LogEnd+1 >= r.clock.first && !r.clock.isVoid(e) {
 				for i := range e.Messages {
-					if m := &e.Messages[i]; toKnow(e, m, p.Moves) {
+					if m := &e.Messages[i]; inWindow(e, m, p.Moves) {
 						r.window.add(fingerprint(m.ID, m.Hash), e.Seq, e.LogEnd+1)
 					}
 				}
@@ -109,14 +109,14 @@ func (r *requestID) same(as *requestID) bool {
 
 // RequestOf is the request of a message of an entry, with its rows in a block; false if it needs no place in the window.
 func RequestOf(e *flow.Entry, m *flow.Message, at Moment, row, rows int) (Request, bool) {
-	if !toKnow(e, m, nil) {
+	if !inWindow(e, m, nil) {
 		return Request{}, false
 	}
 	return Request{requestID: idOf(m), seq: m.Seq, reach: at.Reach, needs: e.LogEnd + 1, index: m.Index, row: row, rows: rows}, true
 }
 
-// toKnow reports whether a request of an entry that is not void needs a place in the window.
-func toKnow(e *flow.Entry, m *flow.Message, moves []flow.Move) bool {
+// inWindow reports whether a request of an entry that is not void needs a place in the window.
+func inWindow(e *flow.Entry, m *flow.Message, moves []flow.Move) bool {
 	_, moved := flow.MovedBy(moves, m)
 	return len(e.Table) > 0 && !m.Identified && !moved
 }
@@ -187,8 +187,8 @@ func covered(list []requestID, from, to int) int {
 	return min(from, to)
 }
 
-// lookedAtMost bounds the cached messages read again.
-const lookedAtMost = 256
+// maxLooked bounds the cached messages read again.
+const maxLooked = 256
 
 // requestsOf returns the requests of a message that need a place in the window: of a stored message all, of one of the block those
 // before its request i.
@@ -206,7 +206,7 @@ func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, h
 	}
 	err = heads(ctx, seq, seq, func(e *flow.Entry) error {
 		for i := range e.Messages {
-			if m := &e.Messages[i]; toKnow(e, m, b.Moves) {
+			if m := &e.Messages[i]; inWindow(e, m, b.Moves) {
 				list = append(list, idOf(m))
 			}
 		}
@@ -215,7 +215,7 @@ func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, h
 	if err != nil {
 		return nil, fmt.Errorf("read message %d again for a perhaps repeated request: %w", seq, err)
 	}
-	if len(r.looked) >= lookedAtMost {
+	if len(r.looked) >= maxLooked {
 		clear(r.looked)
 	}
 	r.looked[seq] = list
@@ -273,7 +273,7 @@ func (r *Ledger) Add(e *flow.Entry) (void func(*flow.Message) bool, sentBefore f
 			return func(*flow.Message) bool { return true }, nil
 		}
 		for i := range e.Messages {
-			if m := &e.Messages[i]; toKnow(e, m, r.moves) {
+			if m := &e.Messages[i]; inWindow(e, m, r.moves) {
 				id := xxh3.HashString128(fmt.Sprintf("%q %q %q %q", m.Source, m.Subject, m.ID, m.Hash)).Bytes()
 				before[i] = r.known[id]
 				r.known[id] = append(r.known[id], place{e.Seq, m.From, m.From + m.Records})
@@ -287,7 +287,7 @@ func (r *Ledger) Add(e *flow.Entry) (void func(*flow.Message) bool, sentBefore f
 		return moved
 	}
 	return void, func(m *flow.Message, index int) (sure, perhaps bool) {
-		if !toKnow(e, m, r.moves) {
+		if !inWindow(e, m, r.moves) {
 			return false, false
 		}
 		at := m.From + index - m.Index

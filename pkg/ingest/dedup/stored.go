@@ -297,7 +297,7 @@ func probe(slots []uint32, fingerprint uint32, low uint64) (found bool, at uint6
 // rotate starts a new generation.
 func (f *filter) rotate() {
 	size := len(f.slots[0])
-	if most := f.limit / (2 * slotBytes); 2*size <= most {
+	if maximum := f.limit / (2 * slotBytes); 2*size <= maximum {
 		size *= 2
 	}
 	fresh := f.slots[1]

@@ -13,9 +13,9 @@ import (
 	"sluice/pkg/ingest/dedup"
 )
 
-// TestWhatIsKnownNeverLeavesOut compares with the truth in little memory: every stored record is
+// TestEveryStoredRecordIsLookedUp compares with the truth in little memory: every stored record is
 // looked up, whatever was evicted meanwhile.
-func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
+func TestEveryStoredRecordIsLookedUp(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
@@ -78,8 +78,8 @@ func TestWhatIsKnownNeverLeavesOut(t *testing.T) {
 				}
 			}
 			expect.Not(t, fresh == 0, "all of %d were asked for", asked)
-			if most := limit + 700<<10; k.Memory() > most { // a chunk and the first filters are always allocated
-				t.Errorf("it takes %d bytes, want at most %d", k.Memory(), most)
+			if maximum := limit + 700<<10; k.Memory() > maximum { // a chunk and the first filters are always allocated
+				t.Errorf("it takes %d bytes, want at most %d", k.Memory(), maximum)
 			}
 		})
 	}

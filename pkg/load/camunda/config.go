@@ -35,8 +35,8 @@ type Config struct {
 	BulkBytes   int           // or at this many bytes; default 10 MiB
 	BulkDelay   time.Duration // and periodically; default 5 s
 
-	Backoff     time.Duration // after the first failure, doubled by each; default 2 s
-	BackoffMost time.Duration // limit of Backoff; default 10 s
+	Backoff    time.Duration // after the first failure, doubled by each; default 2 s
+	MaxBackoff time.Duration // limit of Backoff; default 10 s
 
 	Followers time.Duration // interval of sending the acknowledged position to followers; default 15 s
 	Snapshot  time.Duration // interval of snapshots, which persist that position; default 5 min
@@ -47,7 +47,7 @@ func (c Config) withDefaults() Config {
 		of        *time.Duration
 		otherwise time.Duration
 	}{
-		{&c.BulkDelay, 5 * time.Second}, {&c.Backoff, 2 * time.Second}, {&c.BackoffMost, 10 * time.Second},
+		{&c.BulkDelay, 5 * time.Second}, {&c.Backoff, 2 * time.Second}, {&c.MaxBackoff, 10 * time.Second},
 		{&c.Followers, 15 * time.Second}, {&c.Snapshot, 5 * time.Minute},
 	} {
 		if *d.of == 0 {

@@ -11,13 +11,13 @@ type Exporter struct {
 	cfg      Config
 	failures chan Failure
 
-	bulk  bulk
-	next  int       // next record to read
-	acked int       // records before it are acknowledged
-	most  int       // maximum of acked, for counting resends
-	timer time.Time // of the next periodic flush
-	tries int       // attempts at a full bulk
-	again time.Time // next attempt at a full bulk
+	bulk     bulk
+	next     int       // next record to read
+	acked    int       // records before it are acknowledged
+	maxAcked int       // maximum of acked, for counting resends
+	timer    time.Time // of the next periodic flush
+	tries    int       // attempts at a full bulk
+	again    time.Time // next attempt at a full bulk
 
 	open       bool // this leadership created the templates
 	leadership int
@@ -92,7 +92,7 @@ func (e *Exporter) step(ctx context.Context, late *sync.Mutex) (over bool, err e
 		return false, nil
 	case full && !now.Before(e.again):
 		if !e.flush(ctx) {
-			e.again = time.Now().Add(min(e.cfg.Backoff<<min(e.tries, 10), e.cfg.BackoffMost))
+			e.again = time.Now().Add(min(e.cfg.Backoff<<min(e.tries, 10), e.cfg.MaxBackoff))
 			e.tries++
 		}
 		return false, nil
@@ -155,8 +155,8 @@ func (e *Exporter) flush(ctx context.Context) bool {
 	}
 	e.count.Bulks++
 	e.count.Records += int64(e.bulk.records)
-	e.count.Again += int64(max(0, min(e.most, e.next)-e.acked))
-	e.acked, e.most = e.next, max(e.most, e.next)
+	e.count.Again += int64(max(0, min(e.maxAcked, e.next)-e.acked))
+	e.acked, e.maxAcked = e.next, max(e.maxAcked, e.next)
 	e.tries, e.again = 0, time.Time{}
 	e.bulk.reset()
 	return true

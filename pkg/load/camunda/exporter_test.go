@@ -169,9 +169,9 @@ func TestABulkIsRepeatedWhole(t *testing.T) {
 	})
 }
 
-// TestWhereABrokerGoesOn: a follower has the acknowledged position of 15 s ago, a
+// TestTheResumePositionOfABroker: a follower has the acknowledged position of 15 s ago, a
 // restarted broker that of its last snapshot.
-func TestWhereABrokerGoesOn(t *testing.T) {
+func TestTheResumePositionOfABroker(t *testing.T) {
 	for name, tt := range map[string]struct {
 		failure camunda.Failure
 		after   time.Duration

@@ -39,7 +39,7 @@ func (e *Exporter) Fail(f Failure) { e.failures <- f }
 // remembered is the acknowledged position stored outside this leader.
 type remembered struct {
 	followers int // sent to all followers
-	told      time.Time
+	reported  time.Time
 	snapshot  int // on the broker's disk
 	before    int // in the previous snapshot
 	taken     time.Time
@@ -48,8 +48,8 @@ type remembered struct {
 // remember updates followers and snapshot when due.
 func (e *Exporter) remember(now time.Time) {
 	r := &e.remembered
-	if now.Sub(r.told) >= e.cfg.Followers {
-		r.followers, r.told = e.acked, now
+	if now.Sub(r.reported) >= e.cfg.Followers {
+		r.followers, r.reported = e.acked, now
 	}
 	if now.Sub(r.taken) >= e.cfg.Snapshot {
 		r.before, r.snapshot, r.taken = r.snapshot, e.acked, now
@@ -65,7 +65,7 @@ func (e *Exporter) lead(now time.Time, from int) {
 	e.open = false
 	e.leadership++
 	r := &e.remembered
-	r.followers, r.told = from, now
+	r.followers, r.reported = from, now
 	r.snapshot, r.before = min(r.snapshot, from), min(r.before, from)
 	if r.taken.IsZero() {
 		r.taken = now
@@ -87,7 +87,7 @@ func (e *Exporter) fail(now time.Time, f Failure, late *sync.Mutex) {
 	case RestartedOlder:
 		e.lead(now, r.before)
 	case Restored:
-		e.most = min(e.most, f.From) // later records are new
+		e.maxAcked = min(e.maxAcked, f.From) // later records are new
 		e.lead(now, f.From)
 	}
 }

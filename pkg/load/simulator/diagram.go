@@ -79,7 +79,7 @@ func length(nodes []node) int {
 
 // half returns the extent of a row above and below its middle, including labels.
 func half(nodes []node) int {
-	most := 0
+	highest := 0
 	for i := range nodes {
 		_, height := nodes[i].size()
 		around := 0
@@ -89,9 +89,9 @@ func half(nodes []node) int {
 		case i > 0 && nodes[i-1].kind == choice:
 			around = 20 // the flow around it, above
 		}
-		most = max(most, height/2+around)
+		highest = max(highest, height/2+around)
 	}
-	return most
+	return highest
 }
 
 // row draws elements from x on, centred at y, with their flows, and returns the exits of the row.

@@ -66,7 +66,7 @@ func (el *element) newJob(b batch) {
 	j := &job{in: el.in, el: el, plan: el.in.e.outcomes(el.node)}
 	j.Job = Job{
 		Key: el.in.p.nextKey(), Instance: &el.in.Instance, Element: &el.Element, Process: el.in.def.Process,
-		ElementID: el.ID, Type: el.node.does, State: JobCreated, Retries: 3, LeastRetries: 3, Deadline: -1, CreatedAt: b.ms(),
+		ElementID: el.ID, Type: el.node.does, State: JobCreated, Retries: 3, MinRetries: 3, Deadline: -1, CreatedAt: b.ms(),
 	}
 	el.job = j
 	if t := el.in.e.cfg.Truth; t != nil {
@@ -189,7 +189,7 @@ func (j *job) complete() {
 func (j *job) failed(b batch, left int64) {
 	f := pick(&j.in.e.random, failures())
 	j.ErrorCode, j.ErrorMessage = f.code, f.message
-	j.State, j.Retries, j.LeastRetries = JobFailed, left, min(j.LeastRetries, left)
+	j.State, j.Retries, j.MinRetries = JobFailed, left, min(j.MinRetries, left)
 	j.Failures++
 	j.in.JobFailures++
 	j.write(b, "FAILED")

@@ -81,7 +81,7 @@ type Job struct {
 	State        string // by its last event or activation
 	Worker       string // last one
 	Retries      int64  // current
-	LeastRetries int64  // lowest ever
+	MinRetries   int64  // lowest ever
 	Deadline     int64  // of the last activation; -1 without one
 	CreatedAt    int64
 	ActivatedAt  int64 // last; 0: in no batch

@@ -135,8 +135,8 @@ func (n *Block) readFrom(r *proto.Reader) error {
 	if err != nil {
 		return fmt.Errorf("in the middle of a block: %w", err)
 	}
-	const most = 1 << 24
-	if columns <= 0 || columns > most || rows <= 0 || rows > most {
+	const limit = 1 << 24
+	if columns <= 0 || columns > limit || rows <= 0 || rows > limit {
 		return fmt.Errorf("implausible block size: %d columns, %d rows", columns, rows)
 	}
 	if err := n.DecodeResult(r, 0, proto.Block{Columns: columns, Rows: rows}); err != nil {

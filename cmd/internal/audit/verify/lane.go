@@ -213,7 +213,7 @@ func (l *lane) message(e *flow.Entry, m *flow.Message, sentBefore func(*flow.Mes
 
 // decode splits a message as the ingester does, into expected rows, which it adds to the
 // columns, and dead or forgotten records. It returns the number of records.
-func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), aside func(index, n int, outcome string)) int {
+func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), dead func(index, n int, outcome string)) int {
 	m.Incarnation = l.position.IncarnationOf(m.Seq)
 	before := l.columns.Rows()
 	var bad []*record.BadRecordError
@@ -227,13 +227,13 @@ func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), aside f
 	if err != nil && l.forget.Names(m, -1, m.Body) {
 		if _, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, whole}]; !known {
 			n := max(m.Records, 1)
-			aside(whole, n, forgottenUnstored)
+			dead(whole, n, forgottenUnstored)
 			return n
 		}
 	}
 	if outcome, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, whole}]; known || err != nil {
 		n := max(m.Records, 1)
-		aside(whole, n, outcome)
+		dead(whole, n, outcome)
 		return n
 	}
 	for _, b := range bad {
@@ -241,7 +241,7 @@ func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), aside f
 		if !known && l.forget.Names(m, b.Index, b.Raw) {
 			outcome = forgottenUnstored
 		}
-		aside(b.Index, 1, outcome)
+		dead(b.Index, 1, outcome)
 	}
 	skipped := l.forget.Rows(m, &l.columns, before)
 	for i := before; i < l.columns.Rows(); i++ {
@@ -253,11 +253,11 @@ func (l *lane) decode(e *flow.Entry, m *flow.Message, row func(row int), aside f
 		outcome, known := l.outcomes[origin{m.Incarnation, m.Lane, m.Seq, index}]
 		switch {
 		case known:
-			aside(index, 1, outcome)
+			dead(index, 1, outcome)
 		case l.forgotten[warehouse.Place{Seq: m.Seq, Idx: uint32(index)}]:
-			aside(index, 1, forgottenStored)
+			dead(index, 1, forgottenStored)
 		case skip:
-			aside(index, 1, forgottenUnstored)
+			dead(index, 1, forgottenUnstored)
 		default:
 			row(i)
 		}

@@ -19,9 +19,9 @@ import (
 
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
 
-// TestAnInstallationThatNeverHadARecord has an answer at once, whatever of it is
+// TestAnInstallationWithoutRecords has an answer at once, whatever of it is
 // there already.
-func TestAnInstallationThatNeverHadARecord(t *testing.T) {
+func TestAnInstallationWithoutRecords(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for name, c := range map[string]struct {
 		migrated bool

@@ -16,7 +16,7 @@ analyst = clickhouse_connect.get_client(**address)
 
 
 def connects():
-    """connects, and knows the server's version"""
+    """connects, and reads the server's version"""
     assert client.ping()
     equal(client.command("SELECT currentUser()"), "admin")
     equal(analyst.command("SELECT currentUser()"), "analyst")

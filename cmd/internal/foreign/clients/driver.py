@@ -53,12 +53,12 @@ def streams():
 
 
 def progress():
-    """progress is told while a statement runs"""
-    told = client.execute_with_progress("SELECT sum(number) FROM numbers(1000000)")
+    """progress is sent while a statement runs"""
+    progress = client.execute_with_progress("SELECT sum(number) FROM numbers(1000000)")
     rows = 0
-    for done, _ in told:
+    for done, _ in progress:
         rows = max(rows, done)
-    equal(told.get_result(), [(499999500000,)])
+    equal(progress.get_result(), [(499999500000,)])
     assert rows > 0, "no progress"
 
 

@@ -48,7 +48,7 @@ def schema():
 
 
 def declared(log):
-    """what no schema can say: what a log uses it has declared, and what is global everything has"""
+    """what no schema can say: a log declares every extension it uses, and every event has the global attributes"""
     prefixes = {extension.get("prefix") for extension in log.iter("extension")}
     used = {key.split(":")[0] for key in log.xpath("//@key") if ":" in key}
     equal(used - prefixes, set())

@@ -52,7 +52,7 @@ const checks = {
       equal(err.code, code);
     }
   },
-  "the answer tells its query_id and what was read": async () => {
+  "the response has its query_id and the rows read": async () => {
     const result = await client.query({ query: "SELECT 1 AS a", format: "JSON", query_id: "node-query-1" });
     equal(result.query_id, "node-query-1");
     const body = await result.json();

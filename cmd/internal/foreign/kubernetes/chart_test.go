@@ -164,8 +164,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhatIsOffIsLeftOut: clusters without the Prometheus Operator or network policies.
-func TestWhatIsOffIsLeftOut(t *testing.T) {
+// TestDisabledPartsAreLeftOut: clusters without the Prometheus Operator or network policies.
+func TestDisabledPartsAreLeftOut(t *testing.T) {
 	text, err := rendered(nil, "{monitoring: {enabled: false}, networkPolicies: {enabled: false}}")
 	fatal.If(t, err)
 	for key := range read(t, text) {

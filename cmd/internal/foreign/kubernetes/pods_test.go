@@ -228,8 +228,8 @@ func TestAlertsAreThoseOfPrometheus(t *testing.T) {
 	})
 }
 
-// TestProgramsKnowTheirOptions: every variable of a pod is an option of its program.
-func TestProgramsKnowTheirOptions(t *testing.T) {
+// TestProgramsHaveTheirOptions: every variable of a pod is an option of its program.
+func TestProgramsHaveTheirOptions(t *testing.T) {
 	bin := t.TempDir()
 	fatal.If(t, programtest.BuildPlain(t.Context(), bin))
 	everySize(t, func(t *testing.T, m manifests) {

@@ -81,7 +81,7 @@ func (b *chBlock) add(n int64) {
 	b.lane.Append(uint16(n))
 }
 
-func TestChGoStreamsInputAndGoesOnAfterExceptions(t *testing.T) {
+func TestChGoStreamsInputAndContinuesAfterExceptions(t *testing.T) {
 	database, _ := clickhousetest.FreshDatabase(t)
 	for name, compression := range chCompressions {
 		t.Run(name, func(t *testing.T) {

@@ -61,9 +61,9 @@ func TestDriverOverHTTP(t *testing.T) {
 	}
 }
 
-// TestNativeTellsColumnsFirst: some clients read the columns from an empty first block, and time
+// TestNativeSendsColumnsFirst: some clients read the columns from an empty first block, and time
 // zones from their types.
-func TestNativeTellsColumnsFirst(t *testing.T) {
+func TestNativeSendsColumnsFirst(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address)
 	for sql, want := range map[string]string{

@@ -63,10 +63,10 @@ func TestDriverMayFlushABatchInBlocks(t *testing.T) {
 	_, address := clickhousetest.FreshDatabase(t)
 	c := open(t, address+"?compress=lz4")
 	run(t, c, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
-	told := 0
-	ctx := clickhouse.Context(t.Context(), clickhouse.WithProfileEvents(func([]clickhouse.ProfileEvent) { told++ }))
+	sent := 0
+	ctx := clickhouse.Context(t.Context(), clickhouse.WithProfileEvents(func([]clickhouse.ProfileEvent) { sent++ }))
 	for rows, events := range map[int]int{3000: 4, 0: 1} {
-		told = 0
+		sent = 0
 		batch, err := c.PrepareBatch(ctx, "INSERT INTO t")
 		fatal.If(t, err)
 		for i := range rows {
@@ -76,7 +76,7 @@ func TestDriverMayFlushABatchInBlocks(t *testing.T) {
 			}
 		}
 		fatal.If(t, batch.Send())
-		expect.Not(t, told < events, "%d rows: profile events were told %d times, want after each block and the end", rows, told)
+		expect.Not(t, sent < events, "%d rows: profile events were sent %d times, want after each block and the end", rows, sent)
 	}
 	expect.Equal(t, "rows", 3000, count(t, c, "t"))
 }

@@ -88,7 +88,7 @@ func (n *native) remove(c *client) {
 
 // admit counts a logged-in client, and reports whether a session is free for it: with other
 // users, analysts have half of them.
-func (n *native) admit(c *client, as role) (most int, ok bool) {
+func (n *native) admit(c *client, as role) (limit int, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if workloads[as] == workloads[roleAnalyst] && n.readers >= n.cfg.Sessions/2 {
@@ -138,7 +138,7 @@ type client struct {
 	as       role         // once it has logged in
 	revision int
 	begun    time.Time        // of the statement
-	told     library.Progress // of the statement, as sent
+	sent     library.Progress // of the statement, as sent
 	session  *session
 	blocks   blockReader
 	frames   *frames          // of input, if the client compresses
@@ -231,8 +231,8 @@ func (c *client) greet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if most, ok := c.server.admit(c, who.Role); !ok {
-		return library.Exceptionf("TOO_MANY_SIMULTANEOUS_QUERIES", "Too many connections. Maximum: %d", most)
+	if limit, ok := c.server.admit(c, who.Role); !ok {
+		return library.Exceptionf("TOO_MANY_SIMULTANEOUS_QUERIES", "Too many connections. Maximum: %d", limit)
 	}
 	c.listener.State(c.socket, http.StateActive) // not evicted in favour of others
 	release, err := c.server.engine.slot(ctx, who.Role, waitForSlot)

@@ -130,7 +130,7 @@ func (c *client) compression(q query) {
 	}
 }
 
-var errGone = fmt.Errorf("the client disconnected: %w", io.ErrUnexpectedEOF)
+var errDisconnected = fmt.Errorf("the client disconnected: %w", io.ErrUnexpectedEOF)
 
 // The library reports no progress of a statement, but system.processes does. A statement
 // that takes longer than a moment reports it, at growing intervals.
@@ -139,14 +139,14 @@ const (
 	restProgress  = 2 * time.Second
 )
 
-// tellProgress sends the progress of the statement until stop is called, which returns the
+// sendProgress sends the progress of the statement until stop is called, which returns the
 // progress sent.
-func (c *client) tellProgress(ctx context.Context) (stop func() library.Progress) {
+func (c *client) sendProgress(ctx context.Context) (stop func() library.Progress) {
 	ctx, cancel := context.WithCancel(ctx)
 	result := make(chan library.Progress, 1)
 	go func() {
-		var told library.Progress
-		defer func() { result <- told }()
+		var sent library.Progress
+		defer func() { result <- sent }()
 		for wait := firstProgress; ; wait = min(2*wait, restProgress) {
 			select {
 			case <-ctx.Done():
@@ -154,17 +154,17 @@ func (c *client) tellProgress(ctx context.Context) (stop func() library.Progress
 			case <-time.After(wait):
 			}
 			now, ok := c.server.engine.Progress(c.session.conn.ID)
-			if !ok || now.Rows <= told.Rows {
+			if !ok || now.Rows <= sent.Rows {
 				continue
 			}
-			more := proto.Progress{Rows: now.Rows - told.Rows, Bytes: now.Bytes - min(now.Bytes, told.Bytes), ElapsedNs: uint64(time.Since(c.begun))}
-			if now.Total > told.Total {
-				more.TotalRows = now.Total - told.Total
+			more := proto.Progress{Rows: now.Rows - sent.Rows, Bytes: now.Bytes - min(now.Bytes, sent.Bytes), ElapsedNs: uint64(time.Since(c.begun))}
+			if now.Total > sent.Total {
+				more.TotalRows = now.Total - sent.Total
 			}
 			if err := c.progress(more); err != nil {
 				return // the statement notices the disconnect itself
 			}
-			told = library.Progress{Rows: now.Rows, Bytes: max(now.Bytes, told.Bytes), Total: max(now.Total, told.Total)}
+			sent = library.Progress{Rows: now.Rows, Bytes: max(now.Bytes, sent.Bytes), Total: max(now.Total, sent.Total)}
 		}
 	}()
 	return func() library.Progress { cancel(); return <-result }

@@ -86,7 +86,7 @@ func (c *client) inSlot(ctx context.Context, q query, external []externalTable) 
 }
 
 func (c *client) statement(ctx context.Context, q query) (library.Stats, error) {
-	c.told = library.Progress{}
+	c.sent = library.Progress{}
 	stmt := parseStatement(c.session.named(q.body))
 	if err := stmt.check(); err != nil {
 		return library.Stats{}, err
@@ -113,9 +113,9 @@ func (c *client) statement(ctx context.Context, q query) (library.Stats, error) 
 		return library.Stats{}, err
 	}
 	watched, stop := c.watch(ctx, true)
-	told := c.tellProgress(watched)
+	sent := c.sendProgress(watched)
 	done, err := c.rows(watched, q, stmt)
-	c.told = told()
+	c.sent = sent()
 	if gone := stop(); gone != nil {
 		return done, gone
 	}
@@ -158,7 +158,7 @@ func (c *client) summary(done library.Stats) {
 	}
 	proto.ServerCodeProgress.Encode(&c.out)
 	progress := proto.Progress{
-		Rows: done.ReadRows - min(done.ReadRows, c.told.Rows), Bytes: done.ReadBytes - min(done.ReadBytes, c.told.Bytes),
+		Rows: done.ReadRows - min(done.ReadRows, c.sent.Rows), Bytes: done.ReadBytes - min(done.ReadBytes, c.sent.Bytes),
 		WroteRows: done.WrittenRows, WroteBytes: done.WrittenBytes,
 		ElapsedNs: uint64(time.Since(c.begun)),
 	}
@@ -254,7 +254,7 @@ func (c *client) watch(ctx context.Context, endWithClient bool) (context.Context
 				if endWithClient {
 					cancel()
 				}
-				return errGone
+				return errDisconnected
 			case next[0] == packetCancel:
 				c.in.Discard(1)
 				cancel()

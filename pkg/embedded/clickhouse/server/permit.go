@@ -115,12 +115,12 @@ func (s *session) room(ctx context.Context) error {
 	if _, err := fmt.Sscan(string(out), &disk, &memory); err != nil {
 		return fmt.Errorf("read the size of the database %s: %w", ModelsDatabase, err)
 	}
-	most, _ := strconv.ParseInt(s.limits()["max_memory_usage"], 10, 64)
+	limit, _ := strconv.ParseInt(s.limits()["max_memory_usage"], 10, 64)
 	switch {
 	case disk >= s.engine.models:
 		return library.Exceptionf("QUOTA_EXCEEDED", "The database %s has %d of at most %d bytes: drop or truncate tables, or raise --models-bytes", ModelsDatabase, disk, s.engine.models)
-	case memory >= most:
-		return library.Exceptionf("QUOTA_EXCEEDED", "Temporary tables and tables of the engine Memory have %d of at most %d bytes: drop some, or raise --modeller-memory", memory, most)
+	case memory >= limit:
+		return library.Exceptionf("QUOTA_EXCEEDED", "Temporary tables and tables of the engine Memory have %d of at most %d bytes: drop some, or raise --modeller-memory", memory, limit)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (s *session) killOf(text string) (string, bool) {
 }
 
 // Names of the function currentUser.
-var whoFunctions = nameSet("currentuser current_user user authenticateduser")
+var userFunctions = nameSet("currentuser current_user user authenticateduser")
 
 // named replaces currentUser() by the user's name, since every session of the engine is its
 // user default. An alias keeps the name of the column. The definition of a view, which is
@@ -92,7 +92,7 @@ func (s *session) named(text string) string {
 			out.WriteString(text[from:before.start] + "(" + quoteText(name) + " AS " + quoteName(written) + ")")
 			from = t.end
 		}
-		if isMark(text, t, '(') && last.kind == tokenWord && !isMark(text, before, '.') && whoFunctions[strings.ToLower(text[last.start:last.end])] {
+		if isMark(text, t, '(') && last.kind == tokenWord && !isMark(text, before, '.') && userFunctions[strings.ToLower(text[last.start:last.end])] {
 			open = t
 		}
 	}

@@ -74,6 +74,6 @@ func TestNativeProgress(t *testing.T) {
 	var n uint64
 	fatal.If(t, c.QueryRow(ctx, "SELECT sum(sleepEachRow(0.02)) + 100 FROM numbers(100) SETTINGS max_block_size = 1, max_threads = 1, function_sleep_max_microseconds_per_block = 0").Scan(&n))
 	if packets.Load() < 2 || rows.Load() != 100 {
-		t.Errorf("%d packets of progress told of %d rows, want some, of 100", packets.Load(), rows.Load())
+		t.Errorf("%d packets of progress report %d rows, want some, of 100", packets.Load(), rows.Load())
 	}
 }

@@ -173,8 +173,8 @@ func (s *session) within(set setting) (value string, send bool) {
 	if !limited {
 		return set.value, true
 	}
-	most, _ := strconv.ParseFloat(limit, 64)
-	if asked, err := strconv.ParseFloat(set.value, 64); err == nil && (asked <= 0 || asked > most) {
+	highest, _ := strconv.ParseFloat(limit, 64)
+	if asked, err := strconv.ParseFloat(set.value, 64); err == nil && (asked <= 0 || asked > highest) {
 		return limit, true
 	}
 	return set.value, true

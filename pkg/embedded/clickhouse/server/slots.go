@@ -59,9 +59,9 @@ func (e *engine) boundReaders(ctx context.Context, cfg Config, log *slog.Logger)
 		return err
 	}
 	defer s.close()
-	most := strconv.FormatInt(cfg.Analysts, 10)
+	limit := strconv.FormatInt(cfg.Analysts, 10)
 	if cfg.Analysts == 0 {
-		most = "(SELECT intDiv(toUInt64(value), 3) FROM system.server_settings WHERE name = 'max_server_memory_usage')"
+		limit = "(SELECT intDiv(toUInt64(value), 3) FROM system.server_settings WHERE name = 'max_server_memory_usage')"
 	}
 	of := "Settings['workload'] = '" + workloads[roleAnalyst] + "'"
 	for {
@@ -74,7 +74,7 @@ func (e *engine) boundReaders(ctx context.Context, cfg Config, log *slog.Logger)
 			continue
 		}
 		var id string
-		_, err := s.conn.Run(ctx, "SELECT argMax(query_id, memory_usage) FROM system.processes WHERE "+of+" HAVING sum(memory_usage) > "+most, "RawBLOB",
+		_, err := s.conn.Run(ctx, "SELECT argMax(query_id, memory_usage) FROM system.processes WHERE "+of+" HAVING sum(memory_usage) > "+limit, "RawBLOB",
 			func(chunk []byte) error { id += string(chunk); return nil })
 		if err == nil && id != "" {
 			log.Warn("clickhouse: analysts together use more memory than --analysts-memory: their largest statement is killed", "query_id", id)

@@ -171,7 +171,7 @@ func TestUsers(t *testing.T) {
 			wantCode(t, c.Exec(t.Context(), sql), 497)
 		}
 	})
-	t.Run("a view inserts with the rights of who made it", func(t *testing.T) {
+	t.Run("a view inserts with the rights of its definer", func(t *testing.T) {
 		expect.Equal(t, "rows", 1, count(t, as(t, e, ""), "d.n"))
 	})
 	t.Run("passwords are asked for", func(t *testing.T) {

@@ -150,7 +150,7 @@ func (s *Supervisor) child(ctx context.Context) (served time.Duration, last stri
 		return 0, "", err
 	}
 	defer hold.Close() // closed when this process ends in any way
-	news, tell, err := os.Pipe()
+	news, notify, err := os.Pipe()
 	if err != nil {
 		lifeline.Close()
 		return 0, "", err
@@ -161,11 +161,11 @@ func (s *Supervisor) child(ctx context.Context) (served time.Duration, last stri
 	child := exec.Command(s.cfg.Executable, s.cfg.Args...)
 	child.Env = append(s.cfg.Env[:len(s.cfg.Env):len(s.cfg.Env)], envSupervised+"=1")
 	child.Stdout, child.Stderr = lines, lines
-	child.ExtraFiles = []*os.File{lifelineFD - 3: lifeline, newsFD - 3: tell}
+	child.ExtraFiles = []*os.File{lifelineFD - 3: lifeline, newsFD - 3: notify}
 	child.SysProcAttr = childAttributes()
 	err = child.Start()
 	lifeline.Close()
-	tell.Close()
+	notify.Close()
 	if err != nil {
 		return 0, "", err
 	}
@@ -207,7 +207,7 @@ func (s *Supervisor) watch(process *os.Process, ended <-chan struct{}) {
 	starting, started := context.WithTimeout(ctx, s.cfg.Start)
 	err := s.Ready(starting)
 	started()
-	for heard, silent := time.Now(), false; err == nil && time.Since(heard) < s.cfg.Silent; {
+	for lastAnswer, silent := time.Now(), false; err == nil && time.Since(lastAnswer) < s.cfg.Silent; {
 		select {
 		case <-ended:
 			return
@@ -215,7 +215,7 @@ func (s *Supervisor) watch(process *os.Process, ended <-chan struct{}) {
 		}
 		answered := s.answers(ctx)
 		if answered {
-			heard = time.Now()
+			lastAnswer = time.Now()
 		}
 		if silent == answered && ctx.Err() == nil {
 			silent = !answered

@@ -278,13 +278,13 @@ func TestEngineDiesWithItsLifeline(t *testing.T) {
 	cfg, _, out := supervised(t)
 	lifeline, hold, err := os.Pipe()
 	fatal.If(t, err)
-	news, tell, err := os.Pipe()
+	news, notify, err := os.Pipe()
 	fatal.If(t, err)
 	child := exec.Command(cfg.Executable)
 	child.Env, child.Stderr = append(cfg.Env, "EMBEDDED_CLICKHOUSE_SUPERVISED=1"), out
-	child.ExtraFiles = []*os.File{lifeline, tell}
+	child.ExtraFiles = []*os.File{lifeline, notify}
 	fatal.If(t, child.Start())
-	tell.Close()
+	notify.Close()
 	lifeline.Close()
 	if _, err := bufio.NewReader(news).ReadString('\n'); err != nil {
 		t.Fatalf("%v\n%s", err, out)
