@@ -25,7 +25,7 @@ type sourceCmd struct {
 }
 
 type tokenFile struct {
-	Data   string `default:"./data" help:"Data folder of sluice up, with the token file."`
+	Data   string `default:"./data" help:"Data folder of sluice up, with the token file and its addresses."`
 	Tokens string `help:"Token file of the api; empty: tokens.yaml of --data."`
 }
 

@@ -157,6 +157,10 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	service := &run.API{Config: u.API, Memory: u.Memory / 3, FingerprintKey: filepath.Join(u.Data, "fingerprint.key"), Auth: auth.Config{Tokens: tokens}}
 	ingester := &run.Ingester{Ingest: u.Ingest, Memory: u.Memory / 3 * 2, Business: u.Business, Retention: u.Retention, ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: address}}, Streams: u.Streams}
+	if err := run.WriteAddresses(u.Data, "url=http://"+u.API.Listen, "exporters=http://"+cmp.Or(u.API.Elastic, "127.0.0.1:9200"), "nats=nats://"+u.NATS, "clickhouse=clickhouse://default@"+u.ClickHouse+"/flow",
+		"clickhouse-http="+cmp.Or(u.ClickHouseHTTP, "127.0.0.1:8123"), "watch="+u.Ops); err != nil {
+		return err
+	}
 	page, link, err := u.page(server, users, tokens, opsServer, log)
 	if err != nil {
 		return err

@@ -20,8 +20,11 @@ func TestTheFirstTenMinutes(t *testing.T) {
 	s.empty = true
 	greeting := s.up().text()
 	firstTenMinutes(t, s, greeting)
-	if said := s.sluice(0, "lint", "--clickhouse", "clickhouse://"+s.clickhouse+"/flow"); !strings.Contains(said, "no findings") {
+	if said := s.sluice(0, "lint"); !strings.Contains(said, "no findings") {
 		t.Errorf("sluice lint:\n%s", said)
+	}
+	if said := s.sluice(0, "source", "add", "broker"); !strings.Contains(said, "curl http://"+s.http+"/") { // commands find the addresses in --data
+		t.Errorf("sluice source add has other addresses than sluice up:\n%s", said)
 	}
 	v := visit(t, greeting)
 	v.needsNothing()

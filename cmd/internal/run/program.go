@@ -42,6 +42,7 @@ func Program(name, description string, cli any) int {
 		kong.DefaultEnvars(EnvPrefix),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.UsageOnError(),
+		kong.Resolvers(addresses),
 		kong.Embed(&struct {
 			Version kong.VersionFlag `env:"-" help:"Print version and commit, and exit."`
 		}{}),

@@ -59,7 +59,7 @@ func ReadSecret(folder, name string) (string, error) { return dial.Line(filepath
 
 // Operator has the option of an operator's command to find its passwords.
 type Operator struct {
-	Data string `default:"./data" help:"Data folder of sluice up: its passwords are used for servers on this machine, unless an address names a user."`
+	Data string `default:"./data" help:"Data folder of sluice up: its addresses are the defaults, and its passwords are used for servers on this machine, unless an address names a user."`
 }
 
 // secret is the password for servers at these hosts: "" if there is none. Other machines
