@@ -113,7 +113,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	address := (&url.URL{Scheme: "clickhouse", User: url.UserPassword("ingester", password), Host: u.ClickHouse, Path: "/flow"}).String()
-	probe, err := warehouse.Open(warehouse.Config{URL: address, Connections: 1}, log, prometheus.NewRegistry())
+	probe, err := warehouse.Open(warehouse.Config{URL: address, Connections: 2}, log, prometheus.NewRegistry())
 	if err != nil {
 		return err
 	}
@@ -128,9 +128,12 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 
 	opsServer.AddCheck("nats", func(context.Context) error { return server.Healthy() })
 	opsServer.AddCheck("engine", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond) // Ready waits; a check must not
+		serves, cancel := context.WithTimeout(ctx, 10*time.Millisecond) // Ready waits; a check must not
 		defer cancel()
-		return supervisor.Ready(ctx)
+		if err := supervisor.Ready(serves); err != nil {
+			return err
+		}
+		return probe.Works(ctx)
 	})
 
 	// Two connections: publishing does not queue behind reading.

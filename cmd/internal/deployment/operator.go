@@ -120,22 +120,27 @@ func Ask(ctx context.Context, address, user, password, sql string) (string, erro
 	return strings.TrimSpace(string(body)), err
 }
 
-// SignalEngine sends a signal to the engine of `sluice up`, its only child.
+// SignalEngine sends a signal to the engine of `sluice up`.
 func (d *Deployment) SignalEngine(sig syscall.Signal) error {
+	pid, err := d.EnginePID()
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, sig)
+}
+
+// EnginePID is the process of the engine of `sluice up`, its only child.
+func (d *Deployment) EnginePID() (int, error) {
 	pid := d.Process(Up).PID()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, task := range tasks {
 		children, _ := os.ReadFile(task) // a thread may have ended meanwhile
 		for _, child := range strings.Fields(string(children)) {
-			engine, err := strconv.Atoi(child)
-			if err != nil {
-				return err
-			}
-			return syscall.Kill(engine, sig)
+			return strconv.Atoi(child)
 		}
 	}
-	return fmt.Errorf("process %d has no child", pid)
+	return 0, fmt.Errorf("process %d has no child", pid)
 }
