@@ -37,23 +37,27 @@
 -- question durations: How long do instances take, by process, version and tenant?
 -- Instances that were started in the time and have completed; canceled ones do not count. With tree = 1 an instance takes the
 -- time of all that it called, for which it waits; with tree = 0 the time in which an instance that it called was there is left out.
-WITH quantilesExactInclusive(0.5, 0.9, 0.95, 0.99)(own_ms) AS percentiles
+WITH
+    (
+        -- Called instances may run at the same time: moments that several of them share count once.
+        SELECT (arrayConcat([toUInt64(0)], groupArray(instance)), arrayConcat([toInt64(0)], groupArray(ms)))
+        FROM
+        (
+            SELECT cityHash64(source, parent_process_instance_key) AS instance,
+                arrayFold((sum, call) -> (sum.1 + greatest(call.2 - greatest(call.1, sum.2), 0), greatest(call.2, sum.2)),
+                    arraySort(groupArray((toUnixTimestamp64Milli(assumeNotNull(started_at)), toUnixTimestamp64Milli(assumeNotNull(started_at)) + assumeNotNull(duration_ms)))), (toInt64(0), toInt64(0))).1 AS ms
+            FROM flow.v_process_instances
+            WHERE {tree:UInt8} = 0 AND parent_process_instance_key != '' AND duration_ms IS NOT NULL
+            GROUP BY instance
+        )
+    ) AS called, -- callers, and the time in which an instance that they called was there
+    quantilesExactInclusive(0.5, 0.9, 0.95, 0.99)(own_ms) AS percentiles
 SELECT source, bpmn_process_id, any(process_name) AS process_name, version, tenant_id, count() AS instances, round(avg(own_ms)) AS avg_ms,
     percentiles[1] AS p50_ms, percentiles[2] AS p90_ms, percentiles[3] AS p95_ms, percentiles[4] AS p99_ms, max(own_ms) AS max_ms
 FROM
 (
-    SELECT i.source AS source, bpmn_process_id, process_name, version, tenant_id, duration_ms - c.waited_ms AS own_ms
-    FROM flow.v_process_instances AS i
-    GLOBAL LEFT JOIN
-    (
-        -- Called instances may run at the same time: moments that several of them share count once.
-        SELECT source, parent_process_instance_key AS process_instance_key,
-            arrayFold((sum, call) -> (sum.1 + greatest(call.2 - greatest(call.1, sum.2), 0), greatest(call.2, sum.2)),
-                arraySort(groupArray((toUnixTimestamp64Milli(assumeNotNull(started_at)), toUnixTimestamp64Milli(assumeNotNull(started_at)) + assumeNotNull(duration_ms)))), (toInt64(0), toInt64(0))).1 AS waited_ms
-        FROM flow.v_process_instances
-        WHERE {tree:UInt8} = 0 AND parent_process_instance_key != '' AND duration_ms IS NOT NULL
-        GROUP BY source, parent_process_instance_key
-    ) AS c ON c.source = i.source AND c.process_instance_key = i.process_instance_key
+    SELECT *, duration_ms - if({tree:UInt8} = 0, transform(cityHash64(source, process_instance_key), called.1, called.2, 0), 0) AS own_ms
+    FROM flow.v_process_instances
     WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
         AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
 )

@@ -5,7 +5,7 @@ TABLE variables
 source process_instance_key key tenant_id
 bpmn_process_id max(Text) -- bpmnProcessId; what it is after a migration is in migrated
 scope_distance max(Int64?) = r.key - r.scope_key -- key - scopeKey, which is small
-name max(Text) = said.1 -- name
+name key(Text) = said.1 -- name
 created max(String) = if(r.intent = 'CREATED', said.2, '') -- value of CREATED, JSON
 created_at min(Time?) = if(r.intent = 'CREATED' AND toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL) -- UTC (CREATED)
 updated max(String) = if(r.intent = 'UPDATED', concat({{.Order}}, '\t', said.2), '') -- order and value of the last UPDATED, tab between; empty when there was none
