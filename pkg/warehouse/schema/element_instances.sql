@@ -50,8 +50,8 @@ FROM
     ) AS e
 
 -- The element instances of v_element_instances that are entered and not left: a question about these alone costs far less.
---- All rows of such an element are of a state below 3; of the few others that have such a
---- row, another one says that they were left.
+--- Such an element has a row of a state below 3, and few others that have one are not merged yet: rows of these keys alone are
+--- put together.
 VIEW v_active_elements
 source process_instance_key
 key Int64 -- element instance (key, elementInstanceKey in other records)
@@ -65,4 +65,5 @@ flow_scope_key = nullIf(a.flow_scope_key, -1)
 entered_at activated_at
 state String = if(a.state = 1, 'ACTIVATING', 'ACTIVE') -- ACTIVATING (entered, and stuck there when it stays so), ACTIVE
 WITH splitByChar('\t', a.migrated) AS now
-FROM {{merged "element_instances AS a" "p.state < 3 AND (p.source, p.key) GLOBAL NOT IN (SELECT source, key FROM flow.element_instances WHERE state > 2 AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE state < 3))"}}
+FROM {{merged "element_instances AS a" "p.key GLOBAL IN (SELECT key FROM flow.element_instances WHERE state < 3)"}}
+    WHERE a.state < 3
