@@ -22,14 +22,14 @@ func (s *Stream) Heads(ctx context.Context, lane int, from, to uint64, f func(*f
 	}
 	if from == to { // a consumer costs more than the body
 		msg, err := s.message(ctx, lane, from)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
+		if err == nil {
+			e := readEntry(lane, from, msg.Time, msg.Subject, msg.Header, msg.Data)
+			return f(&e)
 		}
-		if err != nil {
+		if !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return unavailable(fmt.Errorf("read message %d of lane %d: %w", from, lane, err), time.Second)
 		}
-		e := readEntry(lane, from, msg.Time, msg.Subject, msg.Header, msg.Data)
-		return f(&e)
+		// A former leader may lack it and still answer; the present one makes the consumer.
 	}
 	for msg, err := range s.scan(ctx, LaneName(lane), broker.From{Seq: max(from, 1), Heads: true}) {
 		if err != nil {

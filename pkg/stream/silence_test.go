@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/pkg/broker"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/nats/natstest"
 	"sluice/pkg/expect"
@@ -67,6 +71,28 @@ func TestOpeningOutlivesAServerThatHasFallenBehind(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{stream.ErrSilent, fmt.Errorf("look up sources: %w", stream.ErrSilent)} {
 		expect.Not(t, !stream.Passes(err), "opening ends with %v", err)
+	}
+}
+
+// deposed is a JetStream whose former leader still answers, and lacks every message.
+type deposed struct{ broker.Broker }
+
+func (deposed) Get(context.Context, string, uint64, string) (*jetstream.RawStreamMsg, error) {
+	return nil, jetstream.ErrMsgNotFound
+}
+
+// TestAFormerLeaderHidesNoRequest: an ingester that could not read a request would store its repeat.
+func TestAFormerLeaderHidesNoRequest(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	fatal.If(t, sends(10)(w, w.publisher(), "id")(t.Context()))
+	js, err := broker.OverNATS(w.nc)
+	fatal.If(t, err)
+	s := stream.NewOver(deposed{js}, stream.Config{}, quiet(), prometheus.NewRegistry())
+	for seq, want := range map[uint64]int{1: 1, 2: 0} {
+		got := 0
+		fatal.If(t, s.Heads(t.Context(), 0, seq, seq, func(*flow.Entry) error { got++; return nil }))
+		expect.Equal(t, fmt.Sprint("messages with number ", seq), want, got)
 	}
 }
 
