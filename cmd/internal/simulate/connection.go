@@ -175,10 +175,10 @@ func (p *process) setConnected(is bool) {
 	}
 }
 
-// replica returns the log that answers a read: the leader's, or, where the stream allows
-// it, an older one of a replica.
+// replica returns the log that answers a read: the leader's, an older one of a former leader,
+// or, where the stream allows it, of a replica.
 func (c *connection) replica(l *log) *log {
-	if !l.cfg.AllowDirect || l.behind == nil || time.Now().After(l.behind.until) || c.driver.random.IntN(2) == 0 {
+	if l.behind == nil || time.Now().After(l.behind.until) || !l.cfg.AllowDirect && time.Now().After(l.behind.leads) || c.driver.random.IntN(2) == 0 {
 		return l
 	}
 	c.saw("stale read")

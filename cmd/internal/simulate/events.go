@@ -65,7 +65,7 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 	case 12:
 		return "replicas fall behind", func() {
 			for _, l := range h.server.streams {
-				l.behind = &following{l.last, time.Now().Add(lasting)}
+				l.behind = &following{l.last, time.Now().Add(lasting), time.Now().Add(min(lasting, formerLeader))}
 			}
 		}
 	}
@@ -74,6 +74,10 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 		h.plan(lasting, "the view is fixed", func() { h.warehouse.refuses = false })
 	}
 }
+
+// formerLeader is the longest time for which a server answers that was replaced as leader: then
+// it has noticed that it has no quorum.
+const formerLeader = 8 * time.Second
 
 func (h *history) apiProcess(i int) *process {
 	if a := h.apis[i]; a != nil {

@@ -47,6 +47,7 @@ type taken struct {
 type following struct {
 	last  uint64
 	until time.Time
+	leads time.Time // a former leader answers until then
 }
 
 type message struct {
