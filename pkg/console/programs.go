@@ -151,7 +151,7 @@ func (p Program) missing(ctx context.Context) []finding {
 	defer cancel()
 	body, err := p.get(ctx, "/readyz")
 	if err != nil {
-		return []finding{{"readyz", "it does not say in time whether it can do its work"}}
+		return []finding{{"readyz", "no answer in time"}}
 	}
 	defer body.Close()
 	var answer struct {
