@@ -145,7 +145,8 @@ func (s Server) view(o *object) string {
 	}
 	body := o.clauses["AS"]
 	if body == "" {
-		body = with(o) + "SELECT " + strings.Join(selected, ",\n    ") + "\nFROM " + o.clauses["FROM"]
+		// Under FINAL, conditions on the sorting key alone are moved before rows are put together.
+		body = with(o) + "SELECT " + strings.Join(selected, ",\n    ") + "\nFROM " + o.clauses["FROM"] + "\nSETTINGS optimize_move_to_prewhere_if_final = 1"
 	}
 	return "CREATE VIEW IF NOT EXISTS " + s.Database + "." + o.name + s.OnCluster() + "\n(\n    " + strings.Join(declared, ",\n    ") + "\n) AS\n" + body + "\nCOMMENT " + quote(o.about)
 }
