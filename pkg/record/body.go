@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -27,10 +28,10 @@ func (c *Columns) encode(b []byte, from, to int) []byte {
 			b, some = data.encode(b, from, to)
 		case *NullInt64:
 			if b, some = append(b, data.Nulls[from:to]...), slices.Contains(data.Nulls[from:to], 0); some {
-				b, _ = appendDeltas(b, data.Values[from:to], data.Nulls[from:to])
+				b, _ = appendDeltas(b, data.Between(from, to))
 			}
 		case *[]int64:
-			b, some = appendDeltas(b, (*data)[from:to], nil)
+			b, some = appendDeltas(b, (*data)[from:to])
 		case *[]uint8:
 			b = append(b, (*data)[from:to]...)
 		}
@@ -76,16 +77,14 @@ func (t *StringColumn) encode(b []byte, from, to int) (_ []byte, some bool) {
 	return append(b, t.Buf[first:start]...), first < start
 }
 
-// appendDeltas appends each non-null value as its difference to the previous one, a zigzag varint.
-// some: not all are 0.
-func appendDeltas(b []byte, values []int64, nulls []uint8) (_ []byte, some bool) {
+// appendDeltas appends each value as its difference to the previous one, a zigzag varint. some: not
+// all are 0.
+func appendDeltas(b []byte, values []int64) (_ []byte, some bool) {
 	before := int64(0)
-	for i, v := range values {
-		if nulls == nil || nulls[i] == 0 {
-			b = binary.AppendVarint(b, v-before)
-			some = some || v != 0
-			before = v
-		}
+	for _, v := range values {
+		b = binary.AppendVarint(b, v-before)
+		some = some || v != 0
+		before = v
 	}
 	return b, some
 }
@@ -149,10 +148,17 @@ func (j *joiner) columns(c *Columns, first, to int) {
 		case *StringColumn:
 			j.texts(data, first, to)
 		case *NullInt64:
-			copy(data.Nulls[first:to], j.bytes(to-first))
-			j.deltas(data.Values[first:to], data.Nulls[first:to])
+			nulls := j.bytes(to - first)
+			if existing(nulls)+bytes.Count(nulls, []byte{1}) < len(nulls) {
+				j.fail()
+				return
+			}
+			copy(data.Nulls[first:to], nulls)
+			n := len(data.Values)
+			data.Values = extend(data.Values, n, n+existing(data.Nulls[first:to]))
+			j.deltas(data.Values[n:])
 		case *[]int64:
-			j.deltas((*data)[first:to], nil)
+			j.deltas((*data)[first:to])
 		case *[]uint8:
 			copy((*data)[first:to], j.bytes(to-first))
 		}
@@ -255,13 +261,11 @@ func (j *joiner) texts(t *StringColumn, first, to int) {
 	t.Buf = append(t.Buf, j.bytes(int(size))...)
 }
 
-func (j *joiner) deltas(values []int64, nulls []uint8) {
+func (j *joiner) deltas(values []int64) {
 	before := int64(0)
 	for i := range values {
-		if nulls == nil || nulls[i] == 0 {
-			u := j.number()
-			before += int64(u>>1) ^ -int64(u&1)
-			values[i] = before
-		}
+		u := j.number()
+		before += int64(u>>1) ^ -int64(u&1)
+		values[i] = before
 	}
 }

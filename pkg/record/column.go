@@ -306,22 +306,44 @@ func (t *StringColumn) bytes() int { return len(t.Buf) + 4*len(t.Ends) }
 
 func (t *StringColumn) held() int { return cap(t.Buf) + 4*cap(t.Ends) }
 
-// NullInt64 is a column of nullable integers: a missing value is 0 in Values and 1 in
-// Nulls, as in ClickHouse's format.
+// NullInt64 is a column of nullable integers. Nulls has a byte for each row, 1 for a missing value, as in
+// ClickHouse's format; Values has only the values that exist: half of a block's are missing.
 type NullInt64 struct {
-	Values []int64
 	Nulls  []uint8
+	Values []int64
+
+	row, at int // the row whose value was read last, and its index in Values
 }
 
-// set gives a row its value. The row exists.
+// Value returns row i, 0 if missing. It is fast for ascending rows. Not for concurrent use.
+func (n *NullInt64) Value(i int) int64 {
+	if i < n.row {
+		n.row, n.at = 0, 0
+	}
+	n.at += existing(n.Nulls[n.row:i])
+	if n.row = i; n.Nulls[i] != 0 {
+		return 0
+	}
+	return n.Values[n.at]
+}
+
+// Between returns the values of the rows from to to-1 that exist.
+func (n *NullInt64) Between(from, to int) []int64 {
+	first := existing(n.Nulls[:from])
+	return n.Values[first : first+existing(n.Nulls[from:to])]
+}
+
+// existing counts the values that exist.
+func existing(nulls []uint8) int { return bytes.Count(nulls, []byte{0}) }
+
+// set gives a row its value. The row exists, and no later one has a value.
 func (n *NullInt64) set(row int, v int64) {
-	n.Values[row] = v
+	n.Values = append(n.Values, v)
 	n.Nulls[row] = 0
 }
 
 // extend adds null rows up to to-1.
 func (n *NullInt64) extend(from, to int) {
-	n.Values = extend(n.Values, from, to)
 	n.Nulls = extend(n.Nulls, from, to)
 	missing := n.Nulls[from:to]
 	for i := range missing {
@@ -329,14 +351,47 @@ func (n *NullInt64) extend(from, to int) {
 	}
 }
 
+func (n *NullInt64) truncate(rows int) {
+	n.Values = n.Values[:len(n.Values)-existing(n.Nulls[rows:])]
+	n.Nulls, n.row, n.at = n.Nulls[:rows], 0, 0
+}
+
+// drop removes runs of rows.
+func (n *NullInt64) drop(runs []flow.Run) {
+	kept, row, at := 0, 0, 0
+	for _, r := range runs {
+		keep := existing(n.Nulls[row:r.From])
+		kept += copy(n.Values[kept:], n.Values[at:at+keep])
+		at, row = at+keep+existing(n.Nulls[r.From:r.To]), r.To
+	}
+	kept += copy(n.Values[kept:], n.Values[at:])
+	n.Values, n.Nulls, n.row, n.at = n.Values[:kept], drop(n.Nulls, runs), 0, 0
+}
+
+// arrange reorders the rows: row i becomes the old row order[i].
+func (n *NullInt64) arrange(order []int) {
+	starts, at := make([]uint32, len(order)), uint32(0)
+	for row, null := range n.Nulls {
+		starts[row] = at
+		at += uint32(1 - null)
+	}
+	arrange(n.Nulls, order)
+	values := make([]int64, 0, len(n.Values))
+	for row, from := range order {
+		if n.Nulls[row] == 0 {
+			values = append(values, n.Values[starts[from]])
+		}
+	}
+	n.Values, n.row, n.at = values, 0, 0
+}
+
+func (n *NullInt64) bytes() int { return len(n.Nulls) + 8*len(n.Values) }
+
+func (n *NullInt64) held() int { return cap(n.Nulls) + 8*cap(n.Values) }
+
 // extend adds zero rows up to to-1.
 func extend[T any](rows []T, from, to int) []T {
 	rows = slices.Grow(rows[:from], to-from)[:to]
 	clear(rows[from:])
 	return rows
-}
-
-func (n *NullInt64) truncate(rows int) {
-	n.Values = n.Values[:rows]
-	n.Nulls = n.Nulls[:rows]
 }

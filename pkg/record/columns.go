@@ -90,30 +90,34 @@ type Columns struct {
 
 func (c *Columns) Rows() int { return len(c.StreamSeq) }
 
-// perRow is the bytes of a row in fixed-width columns, without nullable numbers.
+// perRow is the bytes of a row in fixed-width columns.
 const perRow = 1 /* kind */ + 8 /* key */ + 8 /* ts */ + 8 + 8 /* partition, position */ + 8 /* received */ + 8 + 4 + 2 + 8 /* place */
 
-func (c *Columns) perRow() int { return perRow + len(c.numbers())*(8+1) }
-
 func (c *Columns) Bytes() int {
-	n := c.perRow() * c.Rows()
+	n := perRow * c.Rows()
 	for _, t := range c.texts() {
 		n += t.bytes()
 	}
 	for _, s := range c.symbols() {
 		n += s.bytes()
 	}
+	for _, v := range c.numbers() {
+		n += v.bytes()
+	}
 	return n
 }
 
 // Held returns the allocated memory, which Reset keeps.
 func (c *Columns) Held() int {
-	n := c.perRow()*cap(c.StreamSeq) + cap(c.reader.plain)
+	n := perRow*cap(c.StreamSeq) + cap(c.reader.plain)
 	for _, t := range c.texts() {
 		n += t.held()
 	}
 	for _, s := range c.symbols() {
 		n += s.held()
+	}
+	for _, v := range c.numbers() {
+		n += v.held()
 	}
 	return n
 }
@@ -122,7 +126,7 @@ func (c *Columns) Reset() {
 	for _, s := range c.symbols() {
 		s.reset()
 	}
-	c.truncate(mark{})
+	c.shorten(0)
 }
 
 // mark is a row count to truncate to, with the dictionary sizes at that time.
@@ -144,24 +148,29 @@ func (c *Columns) mark() mark {
 
 // truncate removes all rows appended since m.
 func (c *Columns) truncate(m mark) {
-	c.room = m.rows
-	for _, t := range c.texts() {
-		t.truncate(m.rows)
-	}
 	for i, s := range c.symbols() {
 		s.truncate(m.rows, max(m.values[i], 1))
 	}
+	c.shorten(m.rows)
+}
+
+// shorten keeps the first rows of all columns but symbols.
+func (c *Columns) shorten(rows int) {
+	c.room = rows
+	for _, t := range c.texts() {
+		t.truncate(rows)
+	}
 	for _, n := range c.numbers() {
-		n.truncate(m.rows)
+		n.truncate(rows)
 	}
 	for _, n := range []*[]int64{&c.Key, &c.TS, &c.PartitionID, &c.Position, &c.ReceivedAt} {
-		*n = (*n)[:m.rows]
+		*n = (*n)[:rows]
 	}
-	c.StreamSeq = c.StreamSeq[:m.rows]
-	c.StreamIdx = c.StreamIdx[:m.rows]
-	c.Lane = c.Lane[:m.rows]
-	c.Incarnation = c.Incarnation[:m.rows]
-	c.Kind = c.Kind[:m.rows]
+	c.StreamSeq = c.StreamSeq[:rows]
+	c.StreamIdx = c.StreamIdx[:rows]
+	c.Lane = c.Lane[:rows]
+	c.Incarnation = c.Incarnation[:rows]
+	c.Kind = c.Kind[:rows]
 }
 
 // Block is the rows of one INSERT, under one token.
@@ -194,7 +203,7 @@ func (c *Columns) Drop(runs []flow.Run) {
 		}
 	}
 	for _, n := range c.numbers() {
-		n.Values, n.Nulls = drop(n.Values, runs), drop(n.Nulls, runs)
+		n.drop(runs)
 	}
 	for _, n := range []*[]int64{&c.Key, &c.TS, &c.PartitionID, &c.Position, &c.ReceivedAt} {
 		*n = drop(*n, runs)
@@ -252,8 +261,7 @@ func (c *Columns) Arrange(order []int) {
 		}
 	}
 	for _, n := range c.numbers() {
-		arrange(n.Values, order)
-		arrange(n.Nulls, order)
+		n.arrange(order)
 	}
 	for _, n := range []*[]int64{&c.Key, &c.TS, &c.PartitionID, &c.Position, &c.ReceivedAt} {
 		arrange(*n, order)

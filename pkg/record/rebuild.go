@@ -200,7 +200,7 @@ func (w *writer) fields(fields uint64) {
 		case column.text != nil:
 			w.text(f, column.text.Value(row))
 		case column.number != nil:
-			w.number(f, column.number.Values[row])
+			w.number(f, column.number.Value(row))
 		default:
 			w.special(f, row)
 		}
@@ -223,11 +223,11 @@ func (w *writer) special(f field, row int) {
 	case fieldPosition:
 		w.number(f, w.Position[row])
 	case fieldSourceRecordPosition:
-		w.number(f, w.Position[row]+w.SourceRecordOffset.Values[row])
+		w.number(f, w.Position[row]+w.SourceRecordOffset.Value(row))
 	case fieldProcessDefinitionVersion, fieldVersion:
-		w.number(f, w.Version.Values[row])
+		w.number(f, w.Version.Value(row))
 	case fieldDeadline:
-		w.number(f, w.Deadline.Values[row])
+		w.number(f, w.Deadline.Value(row))
 	case fieldVariables:
 		w.b = append(w.b, w.Variables.Value(row)...)
 	case fieldCustomHeaders:

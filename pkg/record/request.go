@@ -61,7 +61,8 @@ func NewRequest() *Request { return requests.Get().(*Request) }
 // Release returns r to the pool, with the bodies of its chunks: the caller must not use
 // them any more.
 func (r *Request) Release() {
-	r.reset(nil)
+	w := r.walker()
+	r.body, w.b = nil, nil                                                      // Parse resets the rest
 	if cap(r.encoded) > 2*maxPlainBytes || r.columns.Held() > 4*maxPlainBytes { // do not keep the memory of a huge request
 		*r = Request{}
 	}

@@ -284,11 +284,38 @@ func newConnections(o *clickhouse.Options, limit int, m *metrics) *connections {
 		TLS:              o.TLS,
 		Settings:         settings(o.Settings),
 	}
+	if o.TLS == nil { // of TLS, every write after a failed one fails anyway
+		common.Dialer = dialer{net.Dialer{Timeout: o.DialTimeout}}
+	}
 	for _, addr := range o.Addr {
 		common.Address = addr
 		c.options = append(c.options, common)
 	}
 	return c
+}
+
+// dialer makes connections of which every write after a failed one fails: the server never reads a block with a gap.
+type dialer struct{ net.Dialer }
+
+func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.DialContext(ctx, network, address)
+	return &connection{Conn: conn}, err
+}
+
+type connection struct {
+	net.Conn
+	failed atomic.Bool
+}
+
+func (c *connection) Write(b []byte) (int, error) {
+	if c.failed.Load() {
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		c.failed.Store(true)
+	}
+	return n, err
 }
 
 func compression(m clickhouse.CompressionMethod) ch.Compression {

@@ -189,6 +189,17 @@ type rows struct{ from, to int }
 
 func (r rows) Rows() int { return r.to - r.from }
 
+// inParts encodes and sends some rows at a time, so that a block is never encoded as a whole. A failed write is
+// reported by the last one, as every later write of the connection fails too.
+func (r rows) inParts(w *proto.Writer, encode func(b []byte, part rows) []byte) {
+	const partRows = 1 << 14
+	for ; r.Rows() > partRows; r.from += partRows {
+		w.ChainBuffer(func(b *proto.Buffer) { b.Buf = encode(b.Buf, rows{r.from, r.from + partRows}) })
+		_, _ = w.Flush()
+	}
+	w.ChainBuffer(func(b *proto.Buffer) { b.Buf = encode(b.Buf, r) })
+}
+
 // of are these rows of a column.
 func (r rows) of(column record.Column) proto.ColInput {
 	switch data := column.Data.(type) {
@@ -197,7 +208,7 @@ func (r rows) of(column record.Column) proto.ColInput {
 	case *record.StringColumn:
 		return text{data, r}
 	case *record.NullInt64:
-		return r.nullable(*data)
+		return number{data, r}
 	case *[]int64:
 		if column.Time {
 			return r.milliseconds(*data)
@@ -214,11 +225,6 @@ func (r rows) of(column record.Column) proto.ColInput {
 }
 
 func (r rows) int64(v []int64) proto.ColInt64 { return v[r.from:r.to] }
-
-func (r rows) nullable(v record.NullInt64) *proto.ColNullable[int64] {
-	values := r.int64(v.Values)
-	return &proto.ColNullable[int64]{Nulls: v.Nulls[r.from:r.to], Values: &values}
-}
 
 func (r rows) milliseconds(v []int64) proto.ColInput {
 	values := r.int64(v)
@@ -242,6 +248,37 @@ func (c constant) EncodeColumn(b *proto.Buffer) {
 
 func (c constant) WriteColumn(w *proto.Writer) { w.ChainBuffer(c.EncodeColumn) }
 
+// number is a Nullable(Int64) column.
+type number struct {
+	n *record.NullInt64
+	rows
+}
+
+func (number) Type() proto.ColumnType { return "Nullable(Int64)" }
+
+func (c number) EncodeColumn(b *proto.Buffer) {
+	b.Buf = append(b.Buf, c.n.Nulls[c.from:c.to]...)
+	b.Buf = c.values(b.Buf, c.rows)
+}
+
+func (c number) WriteColumn(w *proto.Writer) {
+	w.ChainWrite(c.n.Nulls[c.from:c.to])
+	c.inParts(w, c.values)
+}
+
+func (c number) values(b []byte, r rows) []byte {
+	values := c.n.Between(r.from, r.to)
+	b = slices.Grow(b, 8*r.Rows())
+	for _, null := range c.n.Nulls[r.from:r.to] {
+		v := int64(0)
+		if null == 0 {
+			v, values = values[0], values[1:]
+		}
+		b = binary.LittleEndian.AppendUint64(b, uint64(v))
+	}
+	return b
+}
+
 // text is a String column.
 type text struct {
 	t *record.StringColumn
@@ -250,9 +287,11 @@ type text struct {
 
 func (text) Type() proto.ColumnType { return proto.ColumnTypeString }
 
-func (c text) EncodeColumn(b *proto.Buffer) { b.Buf = appendText(b.Buf, c.t, c.from, c.to) }
+func (c text) EncodeColumn(b *proto.Buffer) { b.Buf = c.values(b.Buf, c.rows) }
 
-func (c text) WriteColumn(w *proto.Writer) { w.ChainBuffer(c.EncodeColumn) }
+func (c text) WriteColumn(w *proto.Writer) { c.inParts(w, c.values) }
+
+func (c text) values(b []byte, r rows) []byte { return appendText(b, c.t, r.from, r.to) }
 
 // appendText appends strings in native format, each after its length.
 func appendText(dst []byte, t *record.StringColumn, from, to int) []byte {

@@ -63,8 +63,8 @@ func Bulks(c api.Config) int64 {
 }
 
 // blocks is the byte budget of the closed blocks of all lanes. Each lane has two blocks
-// with capacity to grow, and one of them encoded for ClickHouse: about five times as much.
-// One deduplication token covers at most MaxBlockBytes.
+// with capacity to grow, and one of them encoded where the connection to ClickHouse is
+// compressed: up to five times as much. One deduplication token covers at most MaxBlockBytes.
 func (i *Ingester) blocks() int { return int(min(i.Memory/8, ingest.MaxBlockBytes)) }
 
 // identities is the byte budget of the deduplication index.

@@ -43,7 +43,7 @@ func RowOf(c *record.Columns, i int) map[string]any {
 		case *record.NullInt64:
 			row[column.Name] = nil
 			if data.Nulls[i] == 0 {
-				row[column.Name] = data.Values[i]
+				row[column.Name] = data.Value(i)
 			}
 		case *[]int64:
 			row[column.Name] = (*data)[i]

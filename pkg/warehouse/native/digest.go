@@ -74,7 +74,7 @@ func (d digested) text(b []byte, data any, row int) []byte {
 		if data.Nulls[row] != 0 {
 			return append(b, "NULL"...)
 		}
-		return strconv.AppendInt(b, data.Values[row], 10)
+		return strconv.AppendInt(b, data.Value(row), 10)
 	case *[]int64:
 		return strconv.AppendInt(b, (*data)[row], 10)
 	case *[]uint16:
