@@ -35,7 +35,7 @@ type Streamed struct {
 }
 
 // A lane closes a block at this age, at half of it if its ingester has no other lane, or
-// when it is full, by default (--block-age and --block-rows).
+// when it is full: by default of these rows, which --memory limits (--block-age and --block-rows).
 const (
 	blockAge  = 0.5 // seconds
 	blockRows = 200_000

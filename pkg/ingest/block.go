@@ -46,6 +46,7 @@ type block struct {
 	arrivals []arrival
 	totals   flow.Totals // outcome counts before the insert
 	full     bool        // no more fits, and more is waiting
+	turn     bool        // the lane's turn is taken for it
 }
 
 // month is a month and its number of rows.
@@ -66,7 +67,7 @@ const (
 func newBlock() *block { return &block{hash: xxh3.New()} }
 
 func (b *block) reset() {
-	b.first, b.end, b.extra, b.full, b.totals = 0, dedup.Moment{}, 0, false, flow.Totals{}
+	b.first, b.end, b.extra, b.full, b.turn, b.totals = 0, dedup.Moment{}, 0, false, false, flow.Totals{}
 	b.places = 0
 	b.hash.Reset()
 	b.columns.Reset()

@@ -15,9 +15,9 @@ import (
 
 // Config configures blocks and the handling of failures. Its flags are those of the command line.
 type Config struct {
-	MaxRows  int           `name:"block-rows" default:"200000" help:"Close a block at this many records, at most 1000000."`
+	MaxRows  int           `name:"block-rows" default:"500000" help:"Close a block at this many records, at most 1000000."`
 	MaxBytes int           `name:"block-bytes" default:"0" help:"Close a block at this many bytes of memory, at most 128 MiB; 0: an eighth of --memory, shared by the held lanes, at most 128 MiB."` // without --memory, SharedBytes is divided
-	MaxAge   time.Duration `name:"block-age" default:"500ms" help:"Close a block this long after its first record."`
+	MaxAge   time.Duration `name:"block-age" default:"500ms" help:"Close a block this long after its first record; one of few records at most 1.8 times as long, less the duration of an insert."`
 	Together int           `name:"block-inserts" default:"2" help:"Concurrent inserts of pieces of a block, at most 8."`
 
 	// Of all lanes; without --memory 32 MiB by default.
@@ -31,7 +31,7 @@ type Config struct {
 	RepeatWindow time.Duration `kong:"-" default:"10m"`      // deduplication window of requests whose records have no deduplication key, in stream time
 	RepeatBytes  int           `kong:"-" default:"67108864"` // memory of such requests of all lanes; less shortens the window
 
-	MinPause time.Duration `kong:"-" default:"250ms"` // minimum time between two blocks that are not full, times the held lanes, up to MaxAge: bounds the parts created in ClickHouse; for few rows at least four times the duration of the last insert
+	MinPause time.Duration `kong:"-" default:"250ms"` // minimum time between two blocks that are not full, times the held lanes, up to MaxAge: bounds the parts created in ClickHouse
 
 	InsertTime time.Duration `kong:"-" default:"60s"` // timeout of the first insert; doubled after each timeout, up to ten times
 

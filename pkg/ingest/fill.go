@@ -105,6 +105,7 @@ func (f *filler) refill(ctx context.Context, b *block, claim flow.Claim) error {
 func (f *filler) fillNew(ctx context.Context, b *block) error {
 	tick := time.NewTimer(f.cfg.MaxAge)
 	defer tick.Stop()
+	var asked time.Time // when the turn was asked for; zero: not yet
 	for {
 		if f.next.Seq == 0 { // add arrived messages before offering the block
 			select {
@@ -124,14 +125,23 @@ func (f *filler) fillNew(ctx context.Context, b *block) error {
 
 		var in <-chan flow.Entry
 		var out chan<- *block
+		var turn chan<- struct{}
 		b.full = full || f.next.Seq != 0 && !ended
 		ended = ended || f.next.Seq != 0
-		wait := time.Until(f.handed.Add(f.pause(b.columns.Rows())))
+		pause := f.pause(b.columns.Rows())
+		wait := time.Until(f.handed.Add(pause))
 		switch {
 		case b.empty():
 			in, wait = f.messages, idleTick
-		case ended, wait <= 0, time.Since(b.born) >= f.cfg.MaxAge:
-			out, wait = f.blocks, time.Hour
+		case ended, wait <= 0, time.Since(b.born) >= max(pause, f.cfg.MaxAge):
+			if asked.IsZero() {
+				asked = time.Now()
+			}
+			if wait = time.Until(asked.Add(f.patience())); b.turn || wait <= 0 {
+				out, wait = f.blocks, time.Hour
+			} else {
+				turn = f.turn
+			}
 		}
 		if !ended {
 			in = f.messages
@@ -139,6 +149,8 @@ func (f *filler) fillNew(ctx context.Context, b *block) error {
 		tick.Reset(wait)
 		select {
 		case f.next = <-in:
+		case turn <- struct{}{}:
+			b.turn = true
 		case out <- b:
 			f.handed = time.Now()
 			return nil
@@ -148,8 +160,23 @@ func (f *filler) fillNew(ctx context.Context, b *block) error {
 			default:
 			}
 		case <-ctx.Done():
+			f.release(b)
 			return ctx.Err()
 		}
+	}
+}
+
+// patience is how long a block waits for its turn: an insert that hangs, a piece that is cut many times, or a ClickHouse
+// that answers late to many lanes delays it no longer.
+func (s *session) patience() time.Duration {
+	return min(4*time.Duration(s.took.Load()), 5*time.Second)
+}
+
+// release ends the turn of a block.
+func (l *lane) release(b *block) {
+	if b.turn {
+		b.turn = false
+		<-l.turn
 	}
 }
 
@@ -288,14 +315,15 @@ func (l *lane) share(bytes int) int { return bytes / int(max(1, l.peers.Load()))
 // minBytes is the smallest size limit of a block, however many lanes share the memory.
 const minBytes = 1 << 20
 
-// pause is the minimum time between a block and the next one of at most this many rows. Every insert has a fixed
-// cost: small ones may take a quarter of the time. Held lanes share the rate of parts. It is at most MaxAge.
+// pause is the minimum time between a block and the next one of at most this many rows. Held lanes share the rate of
+// parts. Every insert has a fixed cost, so blocks of few rows are fewer: inserts of them take a ninth of the time, as
+// far as the records are queryable within nine fifths of MaxAge.
 func (s *session) pause(rows int) time.Duration {
-	pause := s.cfg.MinPause
-	if rows < fewRows {
-		pause = max(pause, 4*time.Duration(s.took.Load()))
+	pause := min(s.cfg.MinPause*time.Duration(max(1, s.peers.Load())), max(s.cfg.MinPause, s.cfg.MaxAge))
+	if took := time.Duration(s.took.Load()); rows < fewRows {
+		pause = max(pause, min(8*took, s.cfg.MaxAge*9/5-took))
 	}
-	return min(pause*time.Duration(max(1, s.peers.Load())), max(s.cfg.MinPause, s.cfg.MaxAge))
+	return pause
 }
 
 // fewRows cost ClickHouse less than the fixed cost of an insert with all views.

@@ -22,6 +22,7 @@ type Ingester struct {
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
+	turn    chan struct{} // full while a lane inserts a block
 
 	mu      sync.Mutex
 	lanes   map[int]*lane // held lanes
@@ -33,7 +34,7 @@ type Ingester struct {
 func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) *Ingester {
 	return &Ingester{
 		cfg: cfg.withDefaults(), deps: deps, log: log,
-		metrics: newMetrics(reg), lanes: map[int]*lane{},
+		metrics: newMetrics(reg), lanes: map[int]*lane{}, turn: make(chan struct{}, 1),
 	}
 }
 
@@ -55,7 +56,7 @@ func (i *Ingester) work(ctx context.Context, number int) error {
 	m := i.metrics.lane(number)
 	l := &lane{
 		health: health{loop: fmt.Sprintf("lane %d", number), cfg: i.cfg, log: i.log.With("lane", number), gauge: m.state},
-		number: number, deps: i.deps, metrics: m, peers: &i.count,
+		number: number, deps: i.deps, metrics: m, peers: &i.count, turn: i.turn,
 		records:  dedup.NewRecordIndex(i.cfg.KnownBytes),
 		requests: dedup.NewRequests(i.cfg.RepeatWindow),
 	}

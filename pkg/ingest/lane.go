@@ -23,6 +23,7 @@ type lane struct {
 	deps    Deps
 	metrics *laneMetrics
 	peers   *atomic.Int32 // lanes held by this process
+	turn    chan struct{} // of these lanes, taken by fill and released by store: blocks of several lanes grow while one is inserted
 
 	records  *dedup.RecordIndex // of stored records; owned by store while a session runs
 	requests *dedup.Requests    // recent requests; while a session runs fill owns its clock, store the rest

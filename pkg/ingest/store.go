@@ -39,7 +39,9 @@ func (s *session) store(ctx context.Context, blocks <-chan *block, free chan<- *
 			if s.cfg.Tracer != nil {
 				steps = s.traced
 			}
-			if err := steps(ctx, b); err != nil {
+			err := steps(ctx, b)
+			s.release(b)
+			if err != nil {
 				return err
 			}
 			free <- b

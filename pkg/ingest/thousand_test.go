@@ -43,7 +43,7 @@ const (
 func TestAThousandLanes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newFleet(t, manyLanes)
 		for i := range manyIngesters {
 			f.join(fmt.Sprintf("i%02d", i))
 		}
@@ -91,10 +91,10 @@ type ingester struct {
 	ended     chan error
 }
 
-func newFleet(t *testing.T) *fleet {
+func newFleet(t *testing.T, lanes int) *fleet {
 	f := &fleet{t: t, began: time.Now(), ingesters: map[string]*ingester{}, on: map[int]string{}, left: map[int]time.Time{},
 		leases: &leaseBucket{entries: map[string]leaseEntry{}, watchers: map[chan jetstream.KeyValueEntry]bool{}}}
-	for n := range manyLanes {
+	for n := range lanes {
 		w := newWorld()
 		w.identity, w.created = fmt.Sprintf("FLOW_%d@1", n), 1
 		w.before = func(op string) {
@@ -134,7 +134,7 @@ func (f *fleet) publish(ctx context.Context) {
 }
 
 func (f *fleet) numbers() []int {
-	all := make([]int, manyLanes)
+	all := make([]int, len(f.lanes))
 	for i := range all {
 		all[i] = i
 	}
