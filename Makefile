@@ -241,6 +241,14 @@ bench: engine | need ## measure every goal of speed and how it scales, and write
 	$(GO) build -o .cache/bench ./$(BENCH)
 	.cache/bench $(ARGS)
 
+# Programs that make bench ARGS=rivals measures: Rotel of PyPI, the collector by its own builder.
+rivals: | need ## fetch Rotel and build the OpenTelemetry collector into .cache/rivals
+	@mkdir -p .cache/rivals
+	python3 -m pip download --quiet --no-deps --only-binary :all: --python-version 3.11 --platform manylinux_2_34_x86_64 --dest .cache/rivals rotel==0.0.1a15
+	@unzip -p .cache/rivals/rotel-*.whl rotel/rotel-agent >.cache/rivals/rotel && chmod +x .cache/rivals/rotel
+	$(GO) run go.opentelemetry.io/collector/cmd/builder@v0.165.0 --config $(BENCH)/collector.yaml
+	@cp .cache/rivals/source/collector .cache/rivals/collector
+
 hostile: | need ## good posts beside every attack of 64 clients: p99 within 25 ms, on a machine that does nothing else
 	API_TEST_QUIET=1 $(GO) test -count=1 -v -run '^TestNoClientStarvesOthers$$' ./pkg/api
 
@@ -257,4 +265,4 @@ need:
 	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
 	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench hostile microbench clean need
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench rivals hostile microbench clean need

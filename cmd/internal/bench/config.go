@@ -8,9 +8,10 @@ import (
 )
 
 type config struct {
-	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions" help:"Parts to measure: goals, capacity (the coefficients of sluice capacity), scaling, questions (the cost of analyst questions). Default: capacity, goals, scaling."`
+	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions,rivals,cost,sustained,half,small,again,outage,trickle,start" help:"Parts to measure: goals, capacity (the coefficients of sluice capacity), scaling, questions (the cost of analyst questions), rivals (other programs); or sections of goals, which are printed only. Default: goals, scaling."`
 	Runs         int      `default:"3" help:"Runs of each row, after a warm-up."`
 	Records      int64    `help:"Records per run; default 1000000. Questions are measured at 20000000 records and at a tenth of them."`
+	Backlog      int64    `help:"Records posted during an outage of the ingester; default four times --records."`
 	Out          string   `type:"path" default:"docs" help:"Folder for performance.md, and performance/ in it for the other pages."`
 	Coefficients string   `type:"path" default:"pkg/capacity/coefficients.json" help:"File for the coefficients of sluice capacity."`
 
@@ -39,6 +40,11 @@ type plan struct {
 	connections []int
 	loads       int           // number of loads for pkg/capacity
 	load        time.Duration // per run of such a load; twice as long at a given rate
+	backlog     int64         // records of an outage
+	outages     int
+	quiet       time.Duration // of a measurement without load, and with little
+	trickles    int
+	rivals      int64 // records of a run of other programs
 }
 
 func (c *config) plan() (plan, error) {
@@ -48,6 +54,7 @@ func (c *config) plan() (plan, error) {
 			point: 150 * time.Millisecond, settle: time.Second,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1000}, connections: []int{16},
 			loads: 5, load: 200 * time.Millisecond,
+			backlog: 20_000, outages: 1, quiet: 2 * time.Second, trickles: 1, rivals: 5_000,
 		}, nil
 	}
 	if c.Runs < 1 || c.Records < 0 {
@@ -55,9 +62,10 @@ func (c *config) plan() (plan, error) {
 	}
 	records, many := cmp.Or(c.Records, 1_000_000), cmp.Or(c.Records, 20_000_000)
 	return plan{
-		runs: c.Runs, records: records, many: many, steps: []int64{many / 10, many}, asks: 5, warmUp: records / 4, paced: 10 * time.Second, small: 5 * time.Second,
+		runs: c.Runs, records: records, many: many, steps: []int64{many / 10, many}, asks: 5, warmUp: records / 4, paced: 8 * time.Second, small: 3 * time.Second,
 		point: 3 * time.Second, settle: 20 * time.Second,
-		lanes: []int{1, 2, 4}, ingesters: []int{1, 2}, batches: []int{1, 10, 100, 1000, 10_000}, connections: []int{1, 8, 64, 256, 1000},
+		lanes: []int{1, 4}, ingesters: []int{1, 2}, batches: []int{10_000}, connections: []int{8, 64, 1000},
 		loads: len(loads), load: 3 * time.Second,
+		backlog: cmp.Or(c.Backlog, 4*records), outages: 1, quiet: 12 * time.Second, trickles: 1, rivals: records / 2,
 	}, nil
 }

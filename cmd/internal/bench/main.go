@@ -50,20 +50,22 @@ type parted struct {
 	write   func(Page, string) error // writes its page
 }
 
-// measurements are all parts in order. The first three are the default.
+// measurements are all parts in order.
 var measurements = []parted{
 	{"capacity", (*bench).capacity, nil},
 	{"goals", (*bench).goals, Page.writeGoals},
 	{"scaling", (*bench).scaling, Page.writeGoals},
 	{"questions", (*bench).questions, Page.writeQuestions},
+	{"rivals", (*bench).rivals, Page.writeRivals},
 }
 
 type bench struct {
 	cfg  config
 	plan plan
-	dir  string // data and logs; removed at the end
-	seed uint64 // of the latest run's records
-	warm bool   // a load has warmed up
+	dir  string  // data and logs; removed at the end
+	seed uint64  // of the latest run's records
+	warm bool    // a load has warmed up
+	rate float64 // sustained, records per second
 
 	began time.Time
 }
@@ -80,7 +82,7 @@ func measure(ctx context.Context, cfg config) (_ Page, err error) {
 	if err != nil {
 		return Page{}, err
 	}
-	b := &bench{cfg: cfg, plan: p, dir: dir, began: time.Now()}
+	b := &bench{cfg: cfg, plan: p, dir: dir, rate: 180_000, began: time.Now()}
 	defer func() {
 		if err == nil || ctx.Err() != nil {
 			err = errors.Join(err, os.RemoveAll(dir))
@@ -105,12 +107,12 @@ func measure(ctx context.Context, cfg config) (_ Page, err error) {
 func (b *bench) all(ctx context.Context, page *Page) error {
 	names := b.cfg.Parts
 	if len(names) == 0 {
-		names = []string{"capacity", "goals", "scaling"}
+		names = []string{"goals", "scaling"}
+	}
+	if slices.ContainsFunc(names, isSection) { // printed, without a page
+		return b.goals(ctx, page)
 	}
 	wanted := slices.DeleteFunc(slices.Clone(measurements), func(m parted) bool { return !slices.Contains(names, m.name) })
-	if len(wanted) < len(slices.Compact(slices.Sorted(slices.Values(names)))) {
-		return fmt.Errorf("%v: unknown part: see --help", names)
-	}
 	for _, m := range wanted {
 		if err := m.measure(b, ctx, page); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)

@@ -25,6 +25,7 @@ type Page struct {
 	Goals    []Row
 	Curves   []Curve
 	Asked    *asked // cost of questions
+	Rivals   []Rival
 }
 
 //go:embed *.md.tmpl
@@ -44,6 +45,10 @@ func (p Page) write(name, dir string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644)
+}
+
+func (p Page) writeRivals(dir string) error {
+	return p.write("rivals.md", filepath.Join(dir, "performance"))
 }
 
 func (p Page) writeGoals(dir string) error { return p.write("performance.md", dir) }
