@@ -153,7 +153,7 @@ func TestAPausedOwnerLooksBeforeItInserts(t *testing.T) {
 		w.publish(posted("a", at(1, 1), `"no record"`))
 		stood := false
 		w.before = func(op string) {
-			if strings.HasPrefix(op, "set aside") && !stood { // only one goroutine dead-letters
+			if strings.HasPrefix(op, "dead-lettered") && !stood { // only one goroutine dead-letters
 				stood = true
 				time.Sleep(5 * time.Hour)
 				w.mu.Lock()

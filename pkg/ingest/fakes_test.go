@@ -198,7 +198,7 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 
 // isLasting reports whether a step has an effect that may arrive late.
 func isLasting(op string) bool {
-	return strings.HasPrefix(op, "insert ") || strings.HasPrefix(op, "swap ") || strings.HasPrefix(op, "set aside ")
+	return strings.HasPrefix(op, "insert ") || strings.HasPrefix(op, "swap ") || strings.HasPrefix(op, "dead-lettered ")
 }
 
 // deps are the Deps of an Ingester that owns lane 0.

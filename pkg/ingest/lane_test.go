@@ -354,7 +354,7 @@ func TestALongRunOfDeadLettersBeats(t *testing.T) {
 		w := newWorld()
 		w.refuse = func(c *record.Columns, i int) bool { return strings.HasPrefix(c.ID(i), "poison") }
 		w.before = func(op string) {
-			if strings.HasPrefix(op, "set aside") || strings.HasPrefix(op, "apply") {
+			if strings.HasPrefix(op, "dead-lettered") || strings.HasPrefix(op, "apply") {
 				time.Sleep(50 * time.Second)
 			}
 		}

@@ -212,7 +212,7 @@ func TestAnInapplicableChangeIsDeadLettered(t *testing.T) {
 			if err := w.Apply(t.Context(), messages); !errors.As(err, &refused) || refused.Class != flow.ClassPoison || !errors.As(err, &bad) || bad.Code != tc.code {
 				t.Errorf("got %v, want poison for %s", err, tc.code)
 			}
-			expect.Equal(t, "set aside", []uint64{2}, w.apply(messages...))
+			expect.Equal(t, "dead-lettered", []uint64{2}, w.apply(messages...))
 			w.wantDocuments(map[string]string{"ann": `{"name":"Ann","remarks":"r"}`})
 			written := []flow.Message{messages[0], messages[2]}
 			if tc.accepted {

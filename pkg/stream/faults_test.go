@@ -164,7 +164,7 @@ func TestEveryCallReportsThatNATSIsDown(t *testing.T) {
 		"swap a position":   func() error { _, err := positions.CompareAndSwap(ctx, 0, pos); return err },
 		"identity":          func() error { _, err := positions.StreamID(ctx, 0); return err },
 		"open a lane":       func() error { _, err := w.OpenLane(ctx, 0, 1, 0); return err },
-		"set aside":         func() error { return letters.Publish(ctx, dead(1)) },
+		"dead-letter":       func() error { return letters.Publish(ctx, dead(1)) },
 		"get a dead letter": func() error { _, _, err := letters.Get(ctx, 1); return err },
 		"count the dead":    func() error { _, err := letters.Room(ctx); return err },
 		"drop":              func() error { return letters.Drop(ctx, stream.DeadLetter{Number: 1}) },

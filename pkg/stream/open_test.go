@@ -229,7 +229,7 @@ func TestAStreamThatIsNotOpenYet(t *testing.T) {
 		"check":       func() error { return s.Check(t.Context()) },
 		"state":       func() error { _, err := s.State(); return err },
 		"leases":      func() error { _, err := s.Leases(); return err },
-		"set aside":   func() error { return stream.NewDeadLetters(s).Publish(t.Context(), flow.Dead{}) },
+		"dead-letter": func() error { return stream.NewDeadLetters(s).Publish(t.Context(), flow.Dead{}) },
 	} {
 		var retry *flow.RetryError
 		if err := ask(); !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) {
