@@ -124,11 +124,11 @@ compose-check:
 
 # The database is vuln.go.dev, or GOVULNDB, the URL of a copy. Where that cannot be reached, the
 # proxy of Go modules has its source as a module. Offline there is none: that is said, and is no
-# failure; neither are those of the Go on this machine, which go.mod's toolchain does not have.
+# failure; neither are those of the Go on this machine, which another patch release does not have.
 VULNDB := golang.org/x/vulndb
 vuln: | need ## known vulnerabilities in what is called of our dependencies
 	@look() { said=$$($(GO) run $(GOVULNCHECK) "$$@" ./... 2>&1) && { echo "$$said" | tail -n 1; exit 0; }; \
-		case "$$said" in *"vulnerabilities from the Go standard library."*|*"vulnerability from the Go standard library."*) echo "make vuln: $$($(GO) env GOVERSION) itself has known vulnerabilities: build with $$(sed -n 's/^toolchain //p' go.mod) or later"; exit 0;; \
+		case "$$said" in *"vulnerabilities from the Go standard library."*|*"vulnerability from the Go standard library."*) echo "make vuln: $$($(GO) env GOVERSION) itself has known vulnerabilities: build with $$(echo "$$said" | grep -o '@go[0-9.]*' | tr -d @ | sort -V | tail -n 1) or later"; exit 0;; \
 		*"exit status 3"*) echo "$$said" >&2; exit 1;; esac; }; \
 	look $(if $(GOVULNDB),-db $(GOVULNDB)); \
 	case "$$said" in *"fetching vulnerabilities"*|*"server response"*|*"dial tcp"*) ;; *) echo "$$said" >&2; exit 1;; esac; \

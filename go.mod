@@ -2,8 +2,6 @@ module sluice
 
 go 1.26.0
 
-toolchain go1.26.10
-
 require (
 	github.com/ClickHouse/ch-go v0.74.0
 	github.com/ClickHouse/clickhouse-go/v2 v2.50.0
