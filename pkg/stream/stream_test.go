@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -123,6 +124,10 @@ func (w *world) entries(lane int) []flow.Entry {
 		return nil
 	}
 	c, err := w.OpenLane(ctx, lane, state.First, 0)
+	for errors.Is(err, flow.ErrUnavailable) && ctx.Err() == nil { // a cluster is choosing its leader
+		time.Sleep(100 * time.Millisecond)
+		c, err = w.OpenLane(ctx, lane, state.First, 0)
+	}
 	fatal.When(w.t, err != nil, "open lane %d: %v", lane, err)
 	defer c.Close()
 	var list []flow.Entry

@@ -156,14 +156,14 @@ func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
 	c := newConsole(t)
 	c.shows(c.looks, "/dead", nil, http.StatusOK, "No dead letters.")
 	c.publishDead(4)
-	c.shows(c.admin, "/dead", nil, http.StatusOK, "The newest 4 of 4", "refused", "error_message", "Replay the chosen ones")
+	c.shows(c.admin, "/dead", nil, http.StatusOK, "The newest 4 of 4", "refused", "error_message", "Replay selected…")
 	c.shows(c.admin, "/dead?source=other", nil, http.StatusOK, "No matches.")
 	c.shows(c.admin, "/dead?lane=x", nil, http.StatusBadRequest, "is not a number")
 	c.shows(c.looks, "/dead/1", nil, http.StatusOK, "record 2 of message 100 of lane 0", "<mark>&#34;&lt;poison&gt;&#34;</mark>", "/value/errorMessage")
 	if got, bytes := c.send(c.looks, "/dead/1/bytes", nil); got != http.StatusOK || bytes != `{"id":"1-1","value":{"errorMessage":"<poison>"}}` {
 		t.Errorf("the bytes: %d %s", got, bytes)
 	}
-	c.shows(c.looks, "/dead/99", nil, http.StatusNotFound, "There is no dead letter 99")
+	c.shows(c.looks, "/dead/99", nil, http.StatusNotFound, "Dead letter 99 does not exist")
 
 	// The scope read cannot even run a dry run.
 	if page := c.shows(c.looks, "/dead", nil, http.StatusOK); strings.Contains(page, "/dead/plan\" class") || strings.Contains(page, "Replay") && strings.Contains(page, "<button name=\"do\"") {
@@ -184,7 +184,7 @@ func TestDeadLettersAreReplayedAndDroppedByAnAdmin(t *testing.T) {
 	}
 
 	c.shows(c.admin, "/dead/replay", url.Values{"numbers": {"1 2"}}, http.StatusOK, "2 replayed")
-	c.shows(c.admin, "/dead/replay", url.Values{"numbers": {"1 2"}}, http.StatusOK, "2 are not there any more")
+	c.shows(c.admin, "/dead/replay", url.Values{"numbers": {"1 2"}}, http.StatusOK, "2 no longer exist")
 	c.shows(c.admin, "/dead/drop", url.Values{"numbers": {"3"}, "forever": {"1"}}, http.StatusOK, "1 dropped")
 	if letters := c.letters(); letters != 1 || c.messages() == 0 {
 		t.Errorf("%d letters and %d messages, want 1 letter and those that were replayed", letters, c.messages())
