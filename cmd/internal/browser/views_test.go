@@ -83,6 +83,7 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	}
 	tb.open("/instances?source=local&id=order&incident=open")
 	tb.do(chromedp.SendKeys(chromedp.CSS("#q"), said[:min(len(said), 40)]+kb.Enter))
+	tb.is("the search was sent", `new URLSearchParams(location.search).has("q") && document.readyState === "complete"`)
 	tb.shows(key)
 	tb.do(chromedp.Navigate("http://"+stage.console+"/instances?q="+key), chromedp.WaitVisible(chromedp.CSS("tbody th a")))
 	tb.shows("instance key")
