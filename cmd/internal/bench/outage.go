@@ -101,7 +101,7 @@ func (b *bench) trickle(ctx context.Context, _ *deployment.Deployment) (rows, er
 	r := rows{
 		{What: fmt.Sprintf("all processes of sluice up at %d records/s, of one core", trickleRate), Unit: "%", Goal: atMost(12, 0)},
 		{What: "– idle", Unit: "%", Goal: atMost(1.5, 0)},
-		{What: "– records queryable within 1 s, promise 6: 99", Unit: "%"},
+		{What: "– records queryable within 1 s (promise 6: 99)", Unit: "%"},
 		{What: "– inserts per second", Unit: "1/s"},
 	}
 	d, err := deployment.New(deployment.Config{Bin: filepath.Join(b.dir, "bin"), Dir: filepath.Join(b.dir, "trickle"), Up: true})
