@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
@@ -184,4 +185,22 @@ func link(path string, pairs ...string) string {
 		return path
 	}
 	return path + "?" + values.Encode()
+}
+
+// stamp is when, without "never" for zero times.
+func stamp(t time.Time) template.HTML {
+	exact := exactly(t)
+	return template.HTML(`<time datetime="` + exact + `" title="` + exact + `">` + t.UTC().Format("2006-01-02 15:04:05") + ` UTC</time>`)
+}
+
+// exactly is a time in UTC, with milliseconds or its full precision.
+func exactly(t time.Time) string {
+	layout := "2006-01-02T15:04:05.000Z"
+	switch ns := t.Nanosecond(); {
+	case ns%1e3 != 0:
+		layout = "2006-01-02T15:04:05.000000000Z"
+	case ns%1e6 != 0:
+		layout = "2006-01-02T15:04:05.000000Z"
+	}
+	return t.UTC().Format(layout)
 }

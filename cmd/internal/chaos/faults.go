@@ -299,22 +299,6 @@ func addLane() Fault {
 	}}
 }
 
-func spread(source string) Fault {
-	return Fault{Kind: "spread", Target: source,
-		Possible: func(d *deployment.Deployment) bool { return d.Tokens[source] != "" },
-		Inject:   func(ctx context.Context, s *site) (func(), error) { return nil, s.move(ctx, source) }}
-}
-
-// move spreads a source. A move that gives up is taken back: until then every post of the
-// source gets 503, and an operation that resends its records would wait for the end of the run.
-func (s *site) move(ctx context.Context, source string, args ...string) error {
-	err := s.operate(ctx, append([]string{"lanes", "spread", source}, args...)...)
-	if err != nil {
-		err = errors.Join(err, s.operate(context.WithoutCancel(ctx), "lanes", "spread", source, "--stay"))
-	}
-	return err
-}
-
 // addInRetry adds a lane while requests are in flight for longer than their clients'
 // timeout. Clients send them before and after the addition.
 func addInRetry(hold time.Duration) Fault {

@@ -226,6 +226,22 @@ func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	}}
 }
 
+func spread(source string) Fault {
+	return Fault{Kind: "spread", Target: source,
+		Possible: func(d *deployment.Deployment) bool { return d.Tokens[source] != "" },
+		Inject:   func(ctx context.Context, s *site) (func(), error) { return nil, s.move(ctx, source) }}
+}
+
+// move spreads a source. A move that gives up is taken back: until then every post of the
+// source gets 503, and an operation that resends its records would wait for the end of the run.
+func (s *site) move(ctx context.Context, source string, args ...string) error {
+	err := s.operate(ctx, append([]string{"lanes", "spread", source}, args...)...)
+	if err != nil {
+		err = errors.Join(err, s.operate(context.WithoutCancel(ctx), "lanes", "spread", source, "--stay"))
+	}
+	return err
+}
+
 // awayAndBack moves a source to another lane and back, each time while the old lane has a
 // backlog.
 func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
