@@ -154,7 +154,7 @@ func testLists(t *testing.T, w *world) {
 	}
 	get("/instances?q=order-17%2Fb", http.StatusOK, "order-17/b", ">instance key<")
 	get("/instances?window=all&business=B+17", http.StatusOK, "order-17/b")
-	// An instance of which only a late record is left.
+	// An instance with nothing left but a late record.
 	fatal(t, w.inserter.Retain(t.Context(), warehouse.Retention{Table: "instances", Days: 3000}))
 	_, err = w.inserter.ExpireHistory(t.Context())
 	fatal(t, err)

@@ -70,7 +70,7 @@ type world struct {
 	partsSince   uint64                    // inserted since any claim made at partsAt or later
 	partsAt      time.Time                 // any age when zero
 	skew         time.Duration             // of ClickHouse's clock
-	line         string                    // the last stored day of which rows may have expired
+	line         string                    // the last stored day whose rows may have expired
 	refuse       func(*record.Columns, int) bool
 	dead         map[place]string // code of each dead letter
 	bodies       map[place]string // bytes of each dead letter

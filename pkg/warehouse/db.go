@@ -294,7 +294,7 @@ func newConnections(o *clickhouse.Options, limit int, m *metrics) *connections {
 	return c
 }
 
-// dialer makes connections of which every write after a failed one fails: the server never reads a block with a gap.
+// dialer makes connections that fail every write after a failed one: the server never reads a block with a gap.
 type dialer struct{ net.Dialer }
 
 func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {

@@ -44,7 +44,7 @@ type Manifest struct {
 
 	Schema     warehouse.Schema      `json:"schema,omitzero"`
 	Retentions []warehouse.Retention `json:"retentions,omitempty"`
-	Expired    string                `json:"expired,omitempty"` // the last stored day of which rows may have expired
+	Expired    string                `json:"expired,omitempty"` // the last stored day whose rows may have expired
 	Forgets    []flow.Forget         `json:"forgets,omitempty"` // orders to forget instances
 	Tables     []warehouse.DumpTable `json:"tables,omitempty"`
 	Models     warehouse.Models      `json:"models,omitzero"` // of the modeller, beside those tables
