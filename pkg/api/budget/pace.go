@@ -18,7 +18,7 @@ import (
 // machine, bytes that arrived long ago are read late.
 type Pace struct {
 	body  io.Reader
-	conn  net.Conn // nil in tests without a connection
+	conn  net.Conn // nil in tests without a connection, whose bytes have all arrived
 	of    Patience
 	start time.Duration // since epoch, like all times here
 	set   time.Duration // time of the last deadline change; 0: never
@@ -70,7 +70,7 @@ func (p *Pace) Read(b []byte) (int, error) {
 	n, err := p.body.Read(b[:min(len(b), max(firstRead, 3*int(p.n.Load())))])
 	waited := time.Since(epoch) - began
 	if waited >= late {
-		if unread, ago := arrival(p.conn); unread {
+		if unread, ago := p.arrival(); unread {
 			waited = 0 // bytes are waiting
 		} else {
 			waited = max(0, waited-ago)
@@ -82,12 +82,20 @@ func (p *Pace) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// arrival reports whether bytes wait on the connection, and how long ago the last ones came.
+func (p *Pace) arrival() (unread bool, ago time.Duration) {
+	if p.conn == nil {
+		return true, 0
+	}
+	return arrival(p.conn)
+}
+
 // slow reports whether the body is too slow for waiting requests.
 func (p *Pace) slow() bool {
 	silent := time.Duration(p.silent.Load())
 	if began := time.Duration(p.waits.Load()); began > 0 {
 		if waits := time.Since(epoch) - began; waits >= late {
-			if unread, _ := arrival(p.conn); !unread {
+			if unread, _ := p.arrival(); !unread {
 				silent += waits
 			}
 		}
