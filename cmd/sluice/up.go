@@ -85,13 +85,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 
-	tracing, closing, err := run.NewTracing(ctx, "up", log)
-	if err != nil {
-		return err
-	}
-	defer closing()
-	log = tracing.Logger(log)
-	opsServer := run.OpsServer(ops.Config{Listen: u.Ops, Profiles: u.Pprof, Tracing: tracing}, log)
+	opsServer := run.OpsServer(ops.Config{Listen: u.Ops, Profiles: u.Pprof}, log)
 	if _, err := opsServer.Listen(); err != nil {
 		return err
 	}
@@ -149,7 +143,7 @@ func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer reading.Close()
 	kept := u.Streams
-	kept.Tracer, kept.Trouble = opsServer.Tracer("stream"), server.Trouble
+	kept.Trouble = server.Trouble
 	publishTo, err := stream.New(publishing, kept, log, opsServer.Registry())
 	if err != nil {
 		return err

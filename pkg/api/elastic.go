@@ -244,7 +244,6 @@ func (s *Server) postBulk(c *call) error {
 		return err
 	}
 	s.metrics.accepted(c.who.Source, p.Request, false)
-	s.spans.accepted(c, p.Request, false)
 	s.metrics.elasticRecords.Add(float64(p.Len()))
 	took := fmt.Appendf(nil, `{"took":%d`, time.Since(begun).Milliseconds())
 	answerElastic(c.w, http.StatusOK, took, answer)
@@ -261,7 +260,7 @@ func (s *Server) deadLetter(c *call, refused []record.Refused, received time.Tim
 	for _, r := range refused {
 		dead := flow.Dead{
 			Message: flow.Message{
-				Source: c.who.Source, Subject: c.who.Subject, Received: received, TraceParent: s.spans.parent(c),
+				Source: c.who.Source, Subject: c.who.Subject, Received: received, TraceParent: traceParent(c.r.Header),
 				Records: 1, Body: r.Raw,
 			},
 			Index: -1, Code: r.Code, Reason: "posted by Elasticsearch's protocol: |" + r.Pointer + " " + r.Detail,

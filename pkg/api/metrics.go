@@ -4,14 +4,9 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 
 	"sluice/pkg/api/budget"
 	"sluice/pkg/change"
@@ -201,84 +196,6 @@ func (m *metrics) route(name string) *routeMetrics {
 }
 
 func (r *routeMetrics) answered(status int) { r.classes[min(max(status/100, 0), 5)].Inc() }
-
-// spans makes a span of each request. Without a tracer it costs only comparisons. No attribute
-// holds a token, a key, or anything of a body.
-type spans struct{ tracer trace.Tracer }
-
-// begin starts the span of a call, within the client's trace if any, in the request's context.
-func (s spans) begin(c *call, route string) {
-	if s.tracer == nil {
-		return
-	}
-	if c.c.FullPath() == "" { // an unknown path is not used as a name
-		route = c.r.Method
-	}
-	ctx := propagation.TraceContext{}.Extract(c.r.Context(), propagation.HeaderCarrier(c.r.Header))
-	ctx, _ = s.tracer.Start(ctx, route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		attribute.String("http.request.method", c.r.Method),
-		attribute.String("http.route", c.c.FullPath()),
-		attribute.Int64("http.request.body.size", max(c.r.ContentLength, 0)),
-		attribute.String("sluice.request_id", c.id),
-	))
-	c.r = c.r.WithContext(ctx)
-}
-
-// accepted adds the contents of a post.
-func (s spans) accepted(c *call, req *record.Request, replayed bool) {
-	if s.tracer == nil {
-		return
-	}
-	trace.SpanFromContext(c.r.Context()).SetAttributes(
-		attribute.String("sluice.source", c.who.Source),
-		attribute.Int("sluice.records", req.Len()),
-		attribute.Bool("sluice.replayed", replayed),
-	)
-}
-
-// refused adds the failure of a call.
-func (s spans) refused(c *call, code code, status int) {
-	if s.tracer == nil {
-		return
-	}
-	span := trace.SpanFromContext(c.r.Context())
-	span.SetAttributes(attribute.String("error.type", string(code)))
-	if status >= 500 { // a client's error is not one of the server's span
-		span.SetStatus(codes.Error, string(code))
-	}
-}
-
-func (s spans) end(c *call) {
-	if s.tracer == nil {
-		return
-	}
-	span := trace.SpanFromContext(c.r.Context())
-	span.SetAttributes(attribute.Int("http.response.status_code", c.c.Writer.Status()))
-	span.End()
-}
-
-// parent is the trace context for the records of a call: of its span, if sampled; else the
-// client's, if well-formed.
-func (s spans) parent(c *call) string {
-	if s.tracer != nil {
-		if sc := trace.SpanContextFromContext(c.r.Context()); sc.IsSampled() {
-			return flow.TraceParent(sc.TraceID(), sc.SpanID())
-		}
-	}
-	return traceParent(c.r.Header)
-}
-
-// observe observes a duration within a call, with its trace as exemplar if sampled.
-func (s spans) observe(c *call, o prometheus.Observer, took time.Duration) {
-	if s.tracer != nil {
-		if sc := trace.SpanContextFromContext(c.r.Context()); sc.IsSampled() {
-			o.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(),
-				prometheus.Labels{"trace_id": sc.TraceID().String(), "span_id": sc.SpanID().String()})
-			return
-		}
-	}
-	o.Observe(took.Seconds())
-}
 
 // traceParent returns the W3C trace context of a request, empty if absent or malformed.
 func traceParent(h http.Header) string {

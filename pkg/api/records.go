@@ -115,7 +115,6 @@ func (s *Server) accept(c *call) (receipt flow.Receipt, err error) {
 		return receipt, err
 	}
 	s.metrics.accepted(c.who.Source, p.Request, receipt.Replayed)
-	s.spans.accepted(c, p.Request, receipt.Replayed)
 	return receipt, nil
 }
 
@@ -135,7 +134,7 @@ func (p *posting) parse(key string, read func(received time.Time) error) error {
 	hash := record.Hash(p.Body()) // after masking: it discloses no secrets
 	id, unique := idOf(c.who, key, hash, p.Request)
 	p.submission = flow.Submission{
-		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source, Received: received, TraceParent: p.s.spans.parent(c),
+		ID: id, Hash: hash, Subject: c.who.Subject, Source: c.who.Source, Received: received, TraceParent: traceParent(c.r.Header),
 		Identified: p.Identified(), Unique: unique, Records: p,
 	}
 	return nil
@@ -162,7 +161,7 @@ func (p *posting) publish() (flow.Receipt, error) {
 	ctx, cancel := context.WithTimeout(p.call.r.Context(), p.s.cfg.PublishTimeout)
 	defer cancel()
 	receipt, err := p.s.stream.Publish(ctx, &p.submission)
-	p.s.spans.observe(p.call, p.s.metrics.publishSeconds, time.Since(p.submission.Received))
+	p.s.metrics.publishSeconds.Observe(time.Since(p.submission.Received).Seconds())
 	return receipt, err
 }
 

@@ -104,7 +104,6 @@ func (s *Server) guarded(route string, scope flow.Scope, h handler) gin.HandlerF
 		start := time.Now()
 		call := &call{w: c.Writer, r: c.Request, c: c, id: newRequestID(), ref: clientsID(c.Request.Header)}
 		c.Writer.Header()["X-Request-Id"] = []string{cmp.Or(call.ref, call.id)}
-		s.spans.begin(call, route)
 		s.metrics.inFlight.Inc()
 		defer func() {
 			s.metrics.inFlight.Dec()
@@ -113,9 +112,8 @@ func (s *Server) guarded(route string, scope flow.Scope, h handler) gin.HandlerF
 			}
 			took := time.Since(start)
 			m.answered(c.Writer.Status())
-			s.spans.observe(call, m.seconds, took)
+			m.seconds.Observe(took.Seconds())
 			s.logAccess(call, scope, took)
-			s.spans.end(call)
 		}()
 		err := s.admit(call, scope, start)
 		if err == nil {
@@ -171,7 +169,6 @@ func (s *Server) refuse(c *call, err error) {
 	r := refusalOf(err)
 	s.metrics.rejections.WithLabelValues(string(r.code)).Inc()
 	s.rejected.note(c, byCode(r.code))
-	s.spans.refused(c, r.code, byCode(r.code).Status)
 	if r.code == codeInternal {
 		s.log.ErrorContext(c.r.Context(), "request failed", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "error", err)
 	}
@@ -204,7 +201,6 @@ func (s *Server) panicked(c *call, answered bool, v any) {
 	}
 	s.metrics.panics.Inc()
 	s.metrics.rejections.WithLabelValues(string(codeInternal)).Inc()
-	s.spans.refused(c, codeInternal, http.StatusInternalServerError)
 	s.log.ErrorContext(c.r.Context(), "request panicked", "request_id", c.id, "client_request_id", c.ref, "path", c.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	if answered {
 		panic(http.ErrAbortHandler) // a partial answer must not look complete

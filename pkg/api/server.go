@@ -14,7 +14,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/pkg/accept"
@@ -31,7 +30,7 @@ type Authenticator interface {
 	Configured(subject string) bool                  // whether the subject has a static token
 }
 
-// Deps are the dependencies of the api. All but Tracer are required.
+// Deps are the dependencies of the api. All are required.
 type Deps struct {
 	Auth     Authenticator
 	Stream   Stream
@@ -42,7 +41,6 @@ type Deps struct {
 	Usage    Usage
 	Secrets  *change.Secrets // replaces secrets in changes
 	Dead     DeadLetters     // of invalid records
-	Tracer   trace.Tracer    // of requests; nil: off
 }
 
 // Server is the HTTP API. It is inert until Listen or Run.
@@ -63,7 +61,6 @@ type Server struct {
 	bodies    *bodies
 	rates     *rates
 	rejected  *rejected
-	spans     spans
 	progress  Progress
 	draining  context.Context            // ends with Run: no request waits afterwards
 	drained   context.CancelFunc         // ends it
@@ -98,7 +95,7 @@ func New(cfg Config, deps Deps, log *slog.Logger, reg prometheus.Registerer) (*S
 		changes: deps.Changes, last: deps.Last, state: deps.State, usage: deps.Usage, secrets: deps.Secrets, dead: deps.Dead,
 		slots:     make(chan struct{}, cfg.Documents),
 		documents: sync.OnceValues(func() (*documents, error) { return newDocuments(cfg.Version, cfg.Commit) }),
-		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), rejected: newRejected(log, m, deps.Auth), spans: spans{deps.Tracer}, engine: newEngine(), elastic: newEngine(),
+		bodies:    newBodies(cfg, m), rates: newRates(cfg.Rate), rejected: newRejected(log, m, deps.Auth), engine: newEngine(), elastic: newEngine(),
 	}
 	s.draining, s.drained = context.WithCancel(context.Background())
 	m.watch(reg, s.bodies.budget)

@@ -190,31 +190,6 @@ func packTrace(parent string) string {
 	return parent[:2] + parent[3:35] + parent[36:52] + parent[53:]
 }
 
-// TraceParent is a W3C trace context of a sampled span.
-func TraceParent(trace [16]byte, span [8]byte) string {
-	text := make([]byte, 0, traceLength)
-	text = hex.AppendEncode(append(text, "00-"...), trace[:])
-	text = hex.AppendEncode(append(text, '-'), span[:])
-	return string(append(text, "-01"...))
-}
-
-// TraceSpan is the span of a W3C trace context. ok is false when there is none, or it is
-// not sampled.
-func TraceSpan(parent string) (trace [16]byte, span [8]byte, ok bool) {
-	packed := packTrace(parent)
-	var b [packedLength / 2]byte
-	if len(packed) != packedLength || len(parent) != traceLength {
-		return trace, span, false
-	}
-	if _, err := hex.Decode(b[:], []byte(packed)); err != nil {
-		return trace, span, false
-	}
-	const sampled = 1
-	copy(trace[:], b[1:])
-	copy(span[:], b[17:])
-	return trace, span, b[0] != 0xff && b[25]&sampled != 0 && trace != [16]byte{} && span != [8]byte{}
-}
-
 func unpackTrace(packed string) string {
 	if len(packed) != packedLength || !isHex(packed) {
 		return packed

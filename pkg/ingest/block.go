@@ -17,9 +17,8 @@ import (
 
 // arrival is a request with rows in the block.
 type arrival struct {
-	received    time.Time
-	records     int
-	traceParent string // of its span; empty: not sampled
+	received time.Time
+	records  int
 }
 
 // block is a run of messages of one lane on its way to the warehouse. fill owns it until it is passed

@@ -217,7 +217,7 @@ func (c *changes) step(ctx context.Context, p, next flow.LaneState, batch []flow
 	if err := c.unmoved(ctx, p); err != nil {
 		return p, err
 	}
-	if err := c.tracedBatch(ctx, batch); err != nil {
+	if err := c.applyAll(ctx, batch); err != nil {
 		return p, err
 	}
 	// Applied. A crash here applies them again, which changes nothing.

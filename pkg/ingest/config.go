@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"sluice/pkg/flow"
 	"sluice/pkg/option"
 	"sluice/pkg/record"
@@ -45,9 +43,6 @@ type Config struct {
 
 	Now    func() time.Time `kong:"-"` // default time.Now
 	Random func() uint64    `kong:"-"` // default: the runtime's
-
-	// Tracer makes a span of each block; nil: off.
-	Tracer trace.Tracer `kong:"-"`
 
 	// Ready is closed once the warehouse is usable: until then records wait, while changes
 	// of users and dataset fields do not. nil: at once.

@@ -250,7 +250,7 @@ func (b *block) arrived(e *flow.Entry, m *flow.Message, from int) {
 			b.skipped = flow.AddRow(b.skipped, row)
 		}
 		b.totals.Read += uint64(n)
-		b.arrivals = append(b.arrivals, arrival{m.Received, n, m.TraceParent})
+		b.arrivals = append(b.arrivals, arrival{m.Received, n})
 		b.countMonths(b.columns.TS[from:])
 	}
 	if r, ok := dedup.RequestOf(e, m, b.end, from, n); ok {

@@ -71,7 +71,7 @@ func (h *health) failed(err error) time.Duration {
 	}
 	if stop {
 		h.set(isHalted)
-		h.log.ErrorContext(spanOf(err), h.loop+" halted: probing until fixed", "error", err, "failures", h.failures)
+		h.log.Error(h.loop+" halted: probing until fixed", "error", err, "failures", h.failures)
 		return h.jitter(h.cfg.HaltProbe)
 	}
 	h.set(retrying)
@@ -80,7 +80,7 @@ func (h *health) failed(err error) time.Duration {
 		pause = min(pause, h.cfg.RetryFirst<<n)
 	}
 	pause = h.jitter(pause)
-	h.log.WarnContext(spanOf(err), h.loop+" failed, retrying", "error", err, "failures", h.failures, "pause", pause)
+	h.log.Warn(h.loop+" failed, retrying", "error", err, "failures", h.failures, "pause", pause)
 	return pause
 }
 

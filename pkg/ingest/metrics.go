@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"context"
 	"slices"
 	"strconv"
 	"sync"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // metrics are those of all lanes. A released lane keeps its counters and loses its gauges, which another process now has.
@@ -101,10 +99,6 @@ func (m *laneMetrics) observe(b *block) {
 	for _, a := range b.arrivals {
 		m.freshness.observe(now.Sub(a.received).Seconds(), a.records)
 	}
-	links, received := b.spans()
-	for i, request := range links {
-		m.freshness.example(now.Sub(received[i]).Seconds(), now, example(request.SpanContext))
-	}
 	m.blocks.Inc()
 	m.bytes.Add(float64(b.bytes()))
 	m.blockRows.Observe(float64(b.columns.Rows()))
@@ -187,20 +181,6 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// inserted observes the duration of an insert, with its trace as exemplar if sampled.
-func (m *laneMetrics) inserted(ctx context.Context, took time.Duration) {
-	if sc := trace.SpanContextFromContext(ctx); sc.IsSampled() {
-		m.insertSeconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), example(sc))
-		return
-	}
-	m.insertSeconds.Observe(took.Seconds())
-}
-
-// example is the exemplar labels of a span.
-func example(sc trace.SpanContext) prometheus.Labels {
-	return prometheus.Labels{"trace_id": sc.TraceID().String(), "span_id": sc.SpanID().String()}
-}
-
 // weighted is a histogram in which one observation can count many times, so that every record counts at the cost of one observation
 // per message.
 type weighted struct {
@@ -210,8 +190,6 @@ type weighted struct {
 	mu     sync.Mutex
 	counts []uint64 // per bucket, and above the last
 	sum    float64
-
-	examples []prometheus.Exemplar // per bucket the latest, or zero; nil: none yet
 }
 
 func newWeighted(name, help string, bounds []float64) *weighted {
@@ -227,17 +205,6 @@ func (w *weighted) observe(v float64, times int) {
 	w.sum += v * float64(times)
 }
 
-// example sets the exemplar of a counted value.
-func (w *weighted) example(v float64, at time.Time, labels prometheus.Labels) {
-	i, _ := slices.BinarySearch(w.bounds, v)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.examples == nil {
-		w.examples = make([]prometheus.Exemplar, len(w.bounds)+1)
-	}
-	w.examples[i] = prometheus.Exemplar{Value: v, Labels: labels, Timestamp: at}
-}
-
 func (w *weighted) Describe(ch chan<- *prometheus.Desc) { ch <- w.desc }
 
 func (w *weighted) Collect(ch chan<- prometheus.Metric) {
@@ -250,10 +217,5 @@ func (w *weighted) Collect(ch chan<- prometheus.Metric) {
 		below[bound] = total
 	}
 	total += w.counts[len(w.bounds)]
-	histogram := prometheus.MustNewConstHistogram(w.desc, total, w.sum, below)
-	examples := slices.DeleteFunc(slices.Clone(w.examples), func(e prometheus.Exemplar) bool { return e.Labels == nil })
-	if len(examples) > 0 {
-		histogram = prometheus.MustNewMetricWithExemplars(histogram, examples...)
-	}
-	ch <- histogram
+	ch <- prometheus.MustNewConstHistogram(w.desc, total, w.sum, below)
 }

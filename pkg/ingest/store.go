@@ -35,11 +35,7 @@ func (s *session) store(ctx context.Context, blocks <-chan *block, free chan<- *
 				s.beat()
 				continue
 			}
-			steps := s.block
-			if s.cfg.Tracer != nil {
-				steps = s.traced
-			}
-			err := steps(ctx, b)
+			err := s.block(ctx, b)
 			s.release(b)
 			if err != nil {
 				return err
@@ -268,7 +264,7 @@ func (s *session) insertAll(ctx context.Context, b *block, c flow.Claim, open []
 	beating.Wait()
 	if took := time.Since(start); !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
 		s.took.Store(int64(took))
-		s.metrics.inserted(ctx, took)
+		s.metrics.insertSeconds.Observe(took.Seconds())
 	}
 	return errs
 }

@@ -11,9 +11,8 @@ type Config struct {
 	Profiles     string        // host:port of /debug/pprof/, loopback only; off when empty
 	CheckTimeout time.Duration // of one readiness check; default 2 s
 
-	Version string   // for sluice_build_info; default unknown
-	Commit  string   // of the build; default unknown
-	Tracing *Tracing // nil: off
+	Version string // for sluice_build_info; default unknown
+	Commit  string // of the build; default unknown
 }
 
 func (c Config) withDefaults() Config {

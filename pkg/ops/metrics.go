@@ -46,8 +46,7 @@ func newBuild(version, commit string) prometheus.Collector {
 // metricsHandler serves what could be gathered even if a collector fails.
 func metricsHandler(reg *prometheus.Registry) http.Handler {
 	return promhttp.InstrumentMetricHandler(reg, promhttp.HandlerFor(reg, promhttp.HandlerOpts{
-		ErrorHandling:     promhttp.ContinueOnError,
-		Registry:          reg,
-		EnableOpenMetrics: true, // required for exemplars
+		ErrorHandling: promhttp.ContinueOnError,
+		Registry:      reg,
 	}))
 }

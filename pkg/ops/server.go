@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 
 	"sluice/pkg/accept"
 )
@@ -42,9 +41,6 @@ func New(cfg Config, log *slog.Logger) *Server {
 
 // Registry is the registry of the process.
 func (s *Server) Registry() *prometheus.Registry { return s.reg }
-
-// Tracer is the tracer of a package of the process; nil if tracing is off.
-func (s *Server) Tracer(name string) trace.Tracer { return s.cfg.Tracing.Tracer(name) }
 
 // AddCheck adds a precondition of readiness. run returns nil or an error whose text
 // operators see; it may be called concurrently and should respect its context.

@@ -51,7 +51,6 @@ type batch struct {
 	logEnd logEnd            // at the first chunk: a request that waits while the lane advances becomes void
 
 	chunks, records int
-	traces          []string // contexts of its sampled requests
 
 	done chan struct{}
 	seq  uint64
@@ -92,9 +91,6 @@ func (q *batcher) add(sub *flow.Submission, source *Source, lane *Lane, until ti
 		if !slices.Contains(b.routes, source) {
 			b.routes = append(b.routes, source)
 		}
-		if q.p.stream.cfg.Tracer != nil {
-			b.traces = append(b.traces, sub.TraceParent)
-		}
 	}
 	if !q.running {
 		q.running = true
@@ -123,9 +119,7 @@ func (q *batcher) open(lane *Lane, m *flow.Message) *batch {
 func (q *batcher) publishLoop() {
 	for b := q.next(); b != nil; b = q.next() {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), publishLimit, errLimit)
-		ctx, span := q.p.stream.sending(ctx, b)
 		answered, err := q.send(ctx, b)
-		endSpan(span, err)
 		cancel()
 		if err == nil {
 			q.p.stream.m.durable(b)
@@ -166,7 +160,7 @@ func (q *batcher) failQueue() {
 // settle sets the outcome of a batch.
 func (b *batch) settle(err error) {
 	entry := b.entry
-	b.entry, b.routes, b.traces, b.err = nil, nil, nil, err
+	b.entry, b.routes, b.err = nil, nil, err
 	close(b.done)
 	if entry.Size() <= 1<<20 { // do not keep the buffer of a large record
 		entries.Put(entry)

@@ -44,14 +44,10 @@ func (p *Publisher) PublishChange(ctx context.Context, c *change.Change) (seq ui
 	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
 	defer cancel()
 	begun := time.Now()
-	ctx, span := p.stream.publishing(ctx, "")
-	if parent := parentOf(span); parent != "" {
-		msg.Header[headerTrace] = []string{parent}
-	}
 	a, err := p.publishChange(ctx, msg, c)
 	err = p.stream.explained(err)
 	p.note(ctx, err)
-	p.stream.m.published(span, outcome(flow.Receipt{Replayed: a.Duplicate}, err), time.Since(begun))
+	p.stream.m.published(outcome(flow.Receipt{Replayed: a.Duplicate}, err), time.Since(begun))
 	if err == nil && !a.Duplicate {
 		p.stream.m.messages.Inc()
 		p.stream.m.bytes.Add(float64(len(body)))

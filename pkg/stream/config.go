@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/trace"
 
 	"sluice/pkg/broker"
 	"sluice/pkg/flow"
@@ -39,7 +38,6 @@ type Config struct {
 
 	Trouble func() error `kong:"-"` // why the embedded server cannot write; default: by Monitors
 
-	Tracer trace.Tracer `kong:"-"` // of publishes; nil: off
 }
 
 const (

@@ -1,16 +1,10 @@
 package stream
 
 import (
-	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
-
-	"sluice/pkg/flow"
 )
 
 type metrics struct {
@@ -73,33 +67,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// published counts a submission or a change by outcome, and ends its span.
-func (m *metrics) published(span trace.Span, outcome string, took time.Duration) {
+// published counts a submission or a change by outcome.
+func (m *metrics) published(outcome string, took time.Duration) {
 	m.publishes.WithLabelValues(outcome).Inc()
-	if span == nil {
-		m.seconds.Observe(took.Seconds())
-		return
-	}
-	span.SetAttributes(attribute.String("sluice.outcome", outcome))
-	span.End()
-	sc := span.SpanContext()
-	if !sc.IsSampled() {
-		m.seconds.Observe(took.Seconds())
-		return
-	}
-	m.seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(),
-		prometheus.Labels{"trace_id": sc.TraceID().String(), "span_id": sc.SpanID().String()})
-}
-
-// publishing begins the span of a submission, or of a change if source is empty, from its arrival
-// until it is durable, including the wait for the entry before it. The span is nil without
-// tracing.
-func (s *Stream) publishing(ctx context.Context, source string) (context.Context, trace.Span) {
-	if s.cfg.Tracer == nil {
-		return ctx, nil
-	}
-	return s.cfg.Tracer.Start(ctx, "publish", trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("sluice.source", source)))
+	m.seconds.Observe(took.Seconds())
 }
 
 // durable counts a batch that became durable.
@@ -108,47 +79,4 @@ func (m *metrics) durable(b *batch) {
 	m.requests.Observe(float64(b.chunks))
 	m.bytes.Add(float64(len(b.entry.Body())))
 	m.records.Add(float64(b.records))
-}
-
-// maxLinks bounds the linked requests of a span.
-const maxLinks = 128
-
-// sending begins the span of a batch in flight: in the trace of its first sampled request, with
-// links to all of them.
-func (s *Stream) sending(ctx context.Context, b *batch) (context.Context, trace.Span) {
-	var links []trace.Link
-	for _, parent := range b.traces {
-		if id, span, ok := flow.TraceSpan(parent); ok && len(links) < maxLinks {
-			links = append(links, trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled})})
-		}
-	}
-	if len(links) == 0 {
-		return ctx, nil
-	}
-	return s.cfg.Tracer.Start(trace.ContextWithSpanContext(ctx, links[0].SpanContext), "send "+b.lane.Stream,
-		trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...), trace.WithAttributes(
-			attribute.String("messaging.system", "nats"),
-			attribute.String("messaging.destination.name", b.lane.Stream),
-			attribute.Int("messaging.batch.message_count", b.chunks),
-			attribute.Int("messaging.message.body.size", len(b.entry.Body())),
-		))
-}
-
-// endSpan ends a span, unless nil.
-func endSpan(span trace.Span, err error) {
-	if span == nil {
-		return
-	}
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-	}
-	span.End()
-}
-
-// parentOf is the trace context that a message carries; empty if the span is not sampled.
-func parentOf(span trace.Span) string {
-	if span == nil || !span.SpanContext().IsSampled() {
-		return ""
-	}
-	return flow.TraceParent(span.SpanContext().TraceID(), span.SpanContext().SpanID())
 }

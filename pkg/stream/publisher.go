@@ -44,11 +44,10 @@ func (p *Publisher) Publish(ctx context.Context, sub *flow.Submission) (flow.Rec
 		return flow.Receipt{}, err
 	}
 	begun := time.Now()
-	ctx, span := p.stream.publishing(ctx, sub.Source)
 	receipt, err := p.publish(ctx, sub)
 	err = p.stream.explained(err)
 	p.note(ctx, err)
-	p.stream.m.published(span, outcome(receipt, err), time.Since(begun))
+	p.stream.m.published(outcome(receipt, err), time.Since(begun))
 	return receipt, err
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"go.opentelemetry.io/otel/trace"
 
 	"sluice/pkg/option"
 	"sluice/pkg/warehouse/schema"
@@ -146,7 +145,7 @@ func (db *DB) exec(ctx context.Context, statement string, args ...any) error {
 func (db *DB) row(ctx context.Context, doing, query string, args []any, dest ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()
-	if err := db.queries.QueryRow(traced(ctx), query, args...).Scan(dest...); err != nil {
+	if err := db.queries.QueryRow(ctx, query, args...).Scan(dest...); err != nil {
 		return storeError(doing, err)
 	}
 	return nil
@@ -161,7 +160,7 @@ func (db *DB) each(ctx context.Context, doing, query string, args []any, f func(
 
 // eachUntil is each bounded only by ctx.
 func (db *DB) eachUntil(ctx context.Context, doing, query string, args []any, f func(driver.Rows) error) error {
-	rows, err := db.queries.Query(traced(ctx), query, args...)
+	rows, err := db.queries.Query(ctx, query, args...)
 	if err != nil {
 		return storeError(doing, err)
 	}
@@ -195,7 +194,6 @@ type Config struct {
 
 	BusinessKey string `kong:"-"` // variable that has the business key of an instance; empty: as the database has it
 
-	Tracer trace.Tracer `kong:"-"` // of inserts; nil: off
 }
 
 func (c Config) withDefaults() Config {

@@ -12,9 +12,6 @@ import (
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 
 	"sluice/pkg/record"
 )
@@ -49,7 +46,6 @@ func (db *DB) insertAt(ctx context.Context, at *connections, table, token string
 	if err != nil {
 		return storeError("insert into "+db.name+"."+table, err)
 	}
-	ctx, span := db.inserting(ctx, table, columns)
 	err = at.send(ctx, ch.Query{
 		Body:     fmt.Sprintf("INSERT INTO %s.%s %s VALUES", db.name, table, columns.Columns()),
 		QueryID:  token + "-" + db.attempt(),
@@ -57,42 +53,12 @@ func (db *DB) insertAt(ctx context.Context, at *connections, table, token string
 		Settings: settings,
 	})
 	if err == nil {
-		endSpan(span, "")
 		return nil
 	}
 	db.servers.replicas.Store(0) // query again: a failed replica may have left the cluster
 	e := storeError("insert into "+db.name+"."+table, err)
-	endSpan(span, classNames[e.Class])
 	db.metrics.failures.WithLabelValues(classNames[e.Class]).Inc()
 	return e
-}
-
-// inserting begins the span of one attempt, in whose context requests carry the trace context, so that ClickHouse's spans belong
-// to it. The span is nil without tracing.
-func (db *DB) inserting(ctx context.Context, table string, columns proto.Input) (context.Context, trace.Span) {
-	if db.cfg.Tracer == nil {
-		return ctx, nil
-	}
-	return db.cfg.Tracer.Start(ctx, "INSERT "+db.name+"."+table, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String("db.system.name", "clickhouse"),
-		attribute.String("db.namespace", db.name),
-		attribute.String("db.operation.name", "INSERT"),
-		attribute.String("db.collection.name", table),
-		attribute.Int("sluice.rows", columns[0].Data.Rows()),
-	))
-}
-
-// endSpan ends the span of an attempt with the class of its failure. ClickHouse's message may quote submitted values and is left
-// out.
-func endSpan(span trace.Span, failure string) {
-	if span == nil {
-		return
-	}
-	if failure != "" {
-		span.SetAttributes(attribute.String("error.type", failure))
-		span.SetStatus(codes.Error, failure)
-	}
-	span.End()
 }
 
 // send runs one insert or query on one connection.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
-	"go.opentelemetry.io/otel/trace"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -271,15 +270,6 @@ func (db *DB) partsSince(ctx context.Context, then time.Time) (uint64, error) {
 
 // clockSkew bounds the clock differences of ClickHouse's servers.
 const clockSkew = time.Minute
-
-// traced passes the span of ctx to ClickHouse, for its own spans.
-func traced(ctx context.Context) context.Context {
-	span := trace.SpanContextFromContext(ctx)
-	if !span.IsValid() {
-		return ctx
-	}
-	return clickhouse.Context(ctx, clickhouse.WithSpan(span))
-}
 
 // Reaggregate feeds the aggregate tables again with the stored rows of the block: it is unknown which materialized
 // views received them. Aggregates of minima, maxima, and sets tolerate a row twice. flow.sources also counts

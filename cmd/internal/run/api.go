@@ -76,7 +76,7 @@ func (a *API) Serve(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logge
 	server, err := api.New(config, api.Deps{
 		Auth: tokens, Stream: publisher, Progress: lanes, Changes: publisher, Last: lanes,
 		State: state.New(lanes.State), Usage: usage, Dead: stream.NewDeadLetters(lanes),
-		Secrets: &change.Secrets{Key: key}, Tracer: opsServer.Tracer("api"),
+		Secrets: &change.Secrets{Key: key},
 	}, log, opsServer.Registry())
 	if err != nil {
 		return nil, err

@@ -115,7 +115,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 	if err != nil {
 		return err
 	}
-	config.Tracer, config.BusinessKey = opsServer.Tracer("warehouse"), i.BusinessKey
+	config.BusinessKey = i.BusinessKey
 	db, err := warehouse.Open(config, log, reg)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (i *Ingester) work(ctx context.Context, lanes *stream.Stream, reachable Ser
 	cfg := i.Ingest
 	cfg.Owner, cfg.SharedBytes, cfg.KnownBytes = instance, i.blocks(), i.identities()
 	cfg.RepeatWindow, cfg.RepeatBytes = i.Streams.RepeatWindow, i.requests()
-	cfg.Ready, cfg.Heartbeat, cfg.Tracer = ready, heartbeats(opsServer), opsServer.Tracer("ingest")
+	cfg.Ready, cfg.Heartbeat = ready, heartbeats(opsServer)
 	ingester := ingest.New(cfg, ingest.Deps{
 		Leases:      lease.New(lease.Config{Instance: instance, Bucket: lanes.Leases, TTL: stream.LeaseTTL, Lanes: lanes.LaneNumbers}, log, reg),
 		Lanes:       source{lanes, i.readAhead},

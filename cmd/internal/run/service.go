@@ -32,13 +32,7 @@ func (s standalone) run(ctx context.Context, log *slog.Logger, build func(*strea
 	if err := BoundMemory(s.memory); err != nil {
 		return err
 	}
-	tracing, closing, err := NewTracing(ctx, s.name, log)
-	if err != nil {
-		return err
-	}
-	defer closing()
-	log = tracing.Logger(log)
-	opsServer := OpsServer(ops.Config{Listen: s.ops, Profiles: s.profiles, Tracing: tracing}, log)
+	opsServer := OpsServer(ops.Config{Listen: s.ops, Profiles: s.profiles}, log)
 	if _, err := opsServer.Listen(); err != nil {
 		return err
 	}
@@ -52,9 +46,7 @@ func (s standalone) run(ctx context.Context, log *slog.Logger, build func(*strea
 		return err
 	}
 	defer nc.Close()
-	kept := s.streams
-	kept.Tracer = opsServer.Tracer("stream")
-	lanes, err := stream.New(nc, kept, log, opsServer.Registry())
+	lanes, err := stream.New(nc, s.streams, log, opsServer.Registry())
 	if err != nil {
 		return err
 	}
@@ -69,18 +61,6 @@ func (s standalone) run(ctx context.Context, log *slog.Logger, build func(*strea
 func OpsServer(cfg ops.Config, log *slog.Logger) *ops.Server {
 	cfg.Version, cfg.Commit = Version()
 	return ops.New(cfg, log)
-}
-
-// NewTracing enables tracing if the environment configures it. closing sends the last
-// spans; its failure does not fail the program.
-func NewTracing(ctx context.Context, program string, log *slog.Logger) (tracing *ops.Tracing, closing func(), err error) {
-	v, _ := Version()
-	tracing, err = ops.NewTracing(ctx, "sluice-"+program, v, log)
-	return tracing, func() {
-		if err := tracing.Close(); err != nil {
-			log.Warn("tracing: the last spans were not sent", "error", err)
-		}
-	}, err
 }
 
 // Service runs until its context ends, and then returns nil.
