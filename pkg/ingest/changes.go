@@ -24,7 +24,8 @@ const (
 // own: it waits neither for the lane's records nor for the warehouse, and they do not wait for it.
 //
 //  1. read what has arrived.
-//  2. check the checkpoint: after a reset or a takeover it has changed.
+//  2. claim it, by compare-and-swap: after a reset or a takeover the checkpoint has changed. A lane that is set back to
+//     before a claimed message halts, as for records: entries may include the changes that are gone.
 //  3. apply, in order. A crash here applies some of it again, which changes nothing.
 //  4. move the checkpoint, by compare-and-swap.
 //
@@ -210,19 +211,30 @@ func gather(e flow.Entry, arrived <-chan flow.Entry) (batch []flow.Message, last
 	}
 }
 
-// step applies a batch and moves the checkpoint past it. It may finish for a while after ctx has ended.
+// step claims a batch, applies it, and moves the checkpoint past it. It may finish for a while after ctx has ended.
 func (c *changes) step(ctx context.Context, p, next flow.LaneState, batch []flow.Message) (flow.LaneState, error) {
 	ctx, cancel := draining(ctx, c.cfg.DrainTime)
 	defer cancel()
-	if err := c.unmoved(ctx, p); err != nil {
-		return p, err
+	claim := flow.Claim{First: p.Done + 1, Last: next.Done, Stamp: next.Stamp}
+	if p.Claim != nil && p.Claim.Last > claim.Last { // of a larger batch before a crash
+		claim.Last, claim.Stamp = p.Claim.Last, p.Claim.Stamp
+		rest := claim
+		rest.First = next.Done + 1
+		next.Claim = &rest
+	} else {
+		next.Claim = nil
+	}
+	p.Claim = &claim
+	p, err := c.deps.ChangeStates.CompareAndSwap(ctx, 0, p)
+	if err != nil {
+		return p, fmt.Errorf("claim changes: %w", err)
 	}
 	if err := c.applyAll(ctx, batch); err != nil {
 		return p, err
 	}
 	// Applied. A crash here applies them again, which changes nothing.
-	next, err := c.deps.ChangeStates.CompareAndSwap(ctx, 0, next)
-	if err != nil {
+	next.Revision = p.Revision
+	if next, err = c.deps.ChangeStates.CompareAndSwap(ctx, 0, next); err != nil {
 		return p, fmt.Errorf("move the checkpoint of the changes: %w", err)
 	}
 	return next, nil

@@ -201,6 +201,38 @@ func TestALostPositionOfChangesLosesNone(t *testing.T) {
 	}
 }
 
+// TestChangesAreClaimedBeforeTheyAreApplied: an entry may include a change that the checkpoint has not passed. Its
+// message is claimed before, and while smaller batches are applied again, so that a lane that was set back to before it
+// halts.
+func TestChangesAreClaimedBeforeTheyAreApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		applies, largest := 0, uint64(0)
+		w.fault = func(_ int, op string) fault { // holds the lock
+			if !strings.HasPrefix(op, "apply") {
+				return none
+			}
+			c := w.applying.Claim
+			if c == nil || c.Stamp == 0 || c.Last < largest || w.applying.Check() != nil {
+				t.Errorf("%s: an entry may include message %d, the checkpoint is %+v", op, largest, w.applying)
+				return none
+			}
+			largest = c.Last
+			if applies++; applies < 3 {
+				return applied // without an answer
+			}
+			return none
+		}
+		w.publish(changed(), changed(), changed())
+		w.run(t, ingest.Config{}, time.Minute)
+		w.publish(changed())
+		w.run(t, ingest.Config{}, time.Minute)
+		if got, at := w.appliedTo(); at.Done != 4 || at.Claim != nil || applies < 4 {
+			t.Errorf("applied %v up to %+v in %d steps", got, at, applies)
+		}
+	})
+}
+
 // TestTwoIngestersApplyChanges: one was paused and has lost the lane meanwhile.
 func TestTwoIngestersApplyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
