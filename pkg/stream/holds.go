@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -113,23 +114,65 @@ func (p *LaneStates) rewrite(ctx context.Context, lane int, change func(*flow.La
 	}
 }
 
-// pin keeps messages for a backup or verify. It has its own entry, so that the lane state's
+// pin keeps messages for a backup, verify, or rebuild. It has its own entry, so that the lane state's
 // owner is not disturbed.
 type pin struct {
 	From  uint64 `json:"from"`  // messages from here on are kept
 	Until int64  `json:"until"` // ms since 1970, by the server's clock
 }
 
-// PinBackup and PinVerify name the holders of pins.
+// These name the holders of pins.
 const (
-	PinBackup = "backup"
-	PinVerify = "verify"
+	PinBackup  = "backup"
+	PinVerify  = "verify"
+	PinRebuild = "rebuild"
 )
+
+// pinLasting is the lifetime of a pin of Pinned when the program dies; it is renewed after a third.
+const pinLasting = 3 * time.Minute
+
+// Pinned calls do while the messages of lanes, from the sequences that from returns, are pinned.
+// from is called again at each renewal.
+func (s *Stream) Pinned(ctx context.Context, by string, from func() map[int]uint64, do func(context.Context) error) error {
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		for lane := range from() {
+			_ = s.Unpin(ctx, lane, by) // else it expires
+		}
+	}()
+	pin := func(ctx context.Context) error {
+		for lane, seq := range from() {
+			if err := s.Pin(ctx, lane, by, seq, pinLasting); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := pin(ctx); err != nil {
+		return err
+	}
+	working, stop := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		for {
+			select {
+			case <-working.Done():
+				return
+			case <-time.After(pinLasting / 3):
+				_ = pin(working) // the next attempt comes before the pin expires
+			}
+		}
+	})
+	defer renewing.Wait()
+	defer stop()
+	return do(working)
+}
 
 func pinKey(lane int, by string) string { return "pin." + strconv.Itoa(lane) + "." + by }
 
 // Pin keeps the messages of a lane from a sequence on, for a time: a backup needs those after
-// a checkpoint, and verify reads messages twice. Renew it while needed; if the program dies it
+// a checkpoint, verify reads messages twice, and rebuild inserts them again. Renew it while needed; if the program dies it
 // expires. A running purge may end after it.
 func (s *Stream) Pin(ctx context.Context, lane int, by string, from uint64, lasting time.Duration) error {
 	state, err := s.state(ctx, lane)
@@ -156,7 +199,7 @@ func (s *Stream) Unpin(ctx context.Context, lane int, by string) error {
 
 // pinned is the first message of a lane that is pinned, 0 if none.
 func (s *Stream) pinned(ctx context.Context, lane *Lane) (first uint64, err error) {
-	for _, by := range []string{PinBackup, PinVerify} {
+	for _, by := range []string{PinBackup, PinVerify, PinRebuild} {
 		entry, err := s.checkpoints.Get(ctx, pinKey(lane.Number, by))
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue

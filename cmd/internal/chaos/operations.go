@@ -168,13 +168,20 @@ func (s *site) keep(ctx context.Context, days int) error {
 }
 
 // rebuild recreates the tables in another database. The command compares it with the live one;
-// then it is dropped.
+// then it is dropped, or when the command says so because it cannot resume an interrupted rebuild.
 func rebuild(*rand.Rand, Config, *deployment.Deployment) Fault {
 	return Fault{Kind: "rebuild", Inject: func(ctx context.Context, s *site) (func(), error) {
-		if err := s.operate(ctx, s.withTables(append([]string{"rebuild", "--into", "flow_rebuild"}, s.window()...)...)...); err != nil {
+		drop := func(ctx context.Context) error { return s.Exec(ctx, "DROP DATABASE flow_rebuild") }
+		if err := s.insist(ctx, "sluice rebuild", func(ctx context.Context) error {
+			_, err := s.Sluice(ctx, s.withTables(append([]string{"rebuild", "--into", "flow_rebuild", "--nats", s.NATSURL}, s.window()...)...)...)
+			if err != nil && strings.Contains(err.Error(), "drop that database and restart") {
+				err = errors.Join(err, drop(ctx))
+			}
+			return err
+		}); err != nil {
 			return nil, err
 		}
-		return nil, s.insist(ctx, "drop the rebuilt database", func(ctx context.Context) error { return s.Exec(ctx, "DROP DATABASE flow_rebuild") })
+		return nil, s.insist(ctx, "drop the rebuilt database", drop)
 	}}
 }
 

@@ -71,10 +71,26 @@ type place struct {
 	seq         uint64
 }
 
-// Run rebuilds the messages up to each lane's checkpoint, and compares the tables.
-func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Config) (*Report, error) {
+// Run rebuilds the messages up to each lane's checkpoint, and compares the tables. Meanwhile no
+// message is purged.
+func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Config) (report *Report, err error) {
 	r := &rebuild{cfg: cfg.withDefaults(), stream: s, into: into, dead: map[place]map[int]bool{}}
-	var err error
+	if err := s.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	from := map[int]uint64{}
+	for _, info := range s.Lanes() {
+		from[info.Number] = info.First
+	}
+	err = s.Pinned(ctx, stream.PinRebuild, func() map[int]uint64 { return from }, func(ctx context.Context) error {
+		report, err = r.run(ctx)
+		return err
+	})
+	return report, err
+}
+
+func (r *rebuild) run(ctx context.Context) (_ *Report, err error) {
+	s, into := r.stream, r.into
 	if r.line, err = expiry.Line(ctx, s, into.Live()); err != nil {
 		return nil, err
 	}
@@ -88,7 +104,7 @@ func Run(ctx context.Context, s *stream.Stream, into *warehouse.Shadow, cfg Conf
 	if err != nil {
 		return nil, err
 	}
-	if err := into.Copy(ctx, r.starts, cfg.Progress); err != nil {
+	if err := into.Copy(ctx, r.starts, r.cfg.Progress); err != nil {
 		return nil, err
 	}
 	if err := into.CopyExpired(ctx, r.line); err != nil {

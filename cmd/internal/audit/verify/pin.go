@@ -4,57 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
-
-// pinLasting is the lifetime of a pin when verify dies; each is renewed after a third.
-const pinLasting = 3 * time.Minute
 
 // errPurged: a purge that began before the pin took messages still to be read.
 var errPurged = errors.New("messages were purged while they were verified")
 
 // pinned calls do with the messages still to be read pinned against purging.
 func (v *verifier) pinned(ctx context.Context, lanes []*lane, do func(context.Context) error) error {
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		for _, l := range lanes {
-			_ = v.stream.Unpin(ctx, l.Lane.Lane, stream.PinVerify) // else it expires
-		}
-	}()
-	pin := func(ctx context.Context) error {
-		for _, l := range lanes {
-			if err := v.stream.Pin(ctx, l.Lane.Lane, stream.PinVerify, l.pin.Load(), pinLasting); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	for _, l := range lanes {
 		l.pin.Store(l.First)
 	}
-	if err := pin(ctx); err != nil {
-		return err
-	}
-	working, stop := context.WithCancel(ctx)
-	var renewing sync.WaitGroup
-	renewing.Go(func() {
-		for {
-			select {
-			case <-working.Done():
-				return
-			case <-time.After(pinLasting / 3):
-				_ = pin(working) // the next attempt comes before the pin expires
-			}
+	return v.stream.Pinned(ctx, stream.PinVerify, func() map[int]uint64 {
+		from := map[int]uint64{}
+		for _, l := range lanes {
+			from[l.Lane.Lane] = l.pin.Load()
 		}
-	})
-	defer renewing.Wait()
-	defer stop()
-	return do(working)
+		return from
+	}, do)
 }
 
 // orPurged replaces the error of reading a purged message by errPurged.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/cmd/internal/audit/rebuild"
 	"sluice/cmd/internal/audit/verify"
 	"sluice/pkg/dial"
 	"sluice/pkg/embedded/clickhouse/clickhousetest"
@@ -37,7 +39,7 @@ func (l lanes) OpenChanges(ctx context.Context, from uint64) (ingest.Reader, err
 
 // installation is one lane of messages of one record each, every second of which repeats
 // the one before, all of it stored.
-func installation(t *testing.T, messages int) (*stream.Stream, jetstream.Stream, *warehouse.DB) {
+func installation(t *testing.T, messages int) (*stream.Stream, jetstream.JetStream, *warehouse.DB) {
 	log := slog.New(slog.DiscardHandler)
 	nc, err := dial.Connect(dial.Config{URL: natstest.Start(t).URL, Name: "test"}, log, prometheus.NewRegistry())
 	fatal.If(t, err)
@@ -77,9 +79,7 @@ func installation(t *testing.T, messages int) (*stream.Stream, jetstream.Stream,
 	}
 	js, err := jetstream.New(nc)
 	fatal.If(t, err)
-	lane, err := js.Stream(t.Context(), stream.LaneName(0))
-	fatal.If(t, err)
-	return opened, lane, db
+	return opened, js, db
 }
 
 // TestAPurgeBetweenTwoLooks: half of a lane is purged after it was read, and before the
@@ -87,7 +87,9 @@ func installation(t *testing.T, messages int) (*stream.Stream, jetstream.Stream,
 // the lane was pinned. Nothing is wrong, and what is purged is proved by the totals.
 func TestAPurgeBetweenTwoLooks(t *testing.T) {
 	const messages = 520
-	opened, lane, db := installation(t, messages)
+	opened, js, db := installation(t, messages)
+	lane, err := js.Stream(t.Context(), stream.LaneName(0))
+	fatal.If(t, err)
 	purge := sync.OnceFunc(func() {
 		expect.NoError(t, lane.Purge(t.Context(), jetstream.WithPurgeSequence(301)))
 	})
@@ -98,4 +100,30 @@ func TestAPurgeBetweenTwoLooks(t *testing.T) {
 	if total.Accepted != messages-300 || total.Stored != (messages-300)/2 || purged.Read != 300 || purged.Stored != 150 || report.Lanes[0].Before != 150 {
 		t.Errorf("accounted for %+v, and by the totals for %+v with %d rows", total, purged, report.Lanes[0].Before)
 	}
+}
+
+// TestARebuildPinsItsMessages: none is purged before it is inserted.
+func TestARebuildPinsItsMessages(t *testing.T) {
+	opened, js, db := installation(t, 20)
+	states, err := js.KeyValue(t.Context(), stream.LaneBucket)
+	fatal.If(t, err)
+	shadow, err := db.Shadow(db.Database() + "_rebuilt")
+	fatal.If(t, err)
+	t.Cleanup(func() {
+		clickhousetest.Exec(t, clickhousetest.Shared(t), "DROP DATABASE IF EXISTS "+db.Database()+"_rebuilt")
+	})
+	pinned := func() string {
+		entry, err := states.Get(t.Context(), "pin.0.rebuild")
+		if err != nil {
+			return err.Error()
+		}
+		return string(entry.Value())
+	}
+	during := ""
+	report, err := rebuild.Run(t.Context(), opened, shadow, rebuild.Config{Progress: func(uint64, uint64) { during = pinned() }})
+	if err != nil || !report.OK {
+		t.Fatalf("rebuild: %+v, %v", report, err)
+	}
+	expect.Not(t, !strings.HasPrefix(during, `{"from":1,`), "while messages are inserted, the pin is %s", during)
+	expect.Not(t, !strings.Contains(pinned(), "not found"), "after the rebuild, the pin is %s", pinned())
 }
