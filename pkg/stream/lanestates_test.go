@@ -209,6 +209,30 @@ func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
 	}
 }
 
+// TestAResetKeepsWhatTheCheckpointProves: after a lane that was set back has gone on, its messages up to the checkpoint
+// are stored in their incarnation, whatever the operator names. A checkpoint of another message proves nothing.
+func TestAResetKeepsWhatTheCheckpointProves(t *testing.T) {
+	for name, tt := range map[string]struct {
+		later int64 // its stamp
+		done  uint64
+	}{"of this lane": {0, 4}, "of another message": {1, 2}} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t, stream.Config{})
+			w.publish(w.publisher(), "id", 5)
+			states := stream.NewLaneStates(w.Stream)
+			id, err := states.StreamID(t.Context(), 0)
+			fatal.If(t, err)
+			_, err = states.CompareAndSwap(t.Context(), 0, flow.LaneState{Incarnations: []flow.Incarnation{{ID: 1, First: 1}}, StreamID: id, Done: 4, Stamp: w.stamp(0, 4) + tt.later})
+			fatal.If(t, err)
+			at, err := states.Reset(t.Context(), 0, 2, 0)
+			fatal.If(t, err)
+			if at.Done != tt.done || at.IncarnationOf(tt.done) != 1 || at.IncarnationOf(tt.done+1) != at.Incarnation() || at.Incarnation() == 1 {
+				t.Errorf("got %+v, want a new incarnation behind message %d", at, tt.done)
+			}
+		})
+	}
+}
+
 func TestAPositionThatDoesNotParseIsAnError(t *testing.T) {
 	w := open(t, stream.Config{})
 	kv, err := w.jetStream().KeyValue(stream.LaneBucket)
