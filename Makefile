@@ -80,7 +80,7 @@ SHORT := ./pkg ./pkg/api/... ./pkg/auth ./pkg/capacity ./pkg/change ./pkg/consol
 	./pkg/load/... ./pkg/ops ./pkg/programtest ./pkg/record ./pkg/state ./cmd/internal/backup ./cmd/internal/run
 BY_CHANCE := TestRequestsAgainstASlowOracle|TestManyStepsMayFail|TestEveryStepMayFailInEveryWay
 WITH_CLICKHOUSE := TestAnIngesterThatHasLostClickHouseGivesUpItsLanes|TestALateInsertCountsOnce|TestShardsGoAwayAndNothingIsLostOrDoubled
-LARGE := TestLimitsLetThroughWhatTheyAllowAndNoMore|TestAThousandLanes
+LARGE := TestLimitsLetThroughWhatTheyAllowAndNoMore
 test-short: engine | need ## the inner loop, about a minute: rooms by themselves, without what takes long
 	$(TEST) -timeout 5m -p 3 -skip '^(TestNoClientStarvesOthers|$(BY_CHANCE)|$(WITH_CLICKHOUSE)|$(LARGE))$$' $(SHORT)
 
@@ -252,10 +252,6 @@ rivals: | need ## fetch Rotel and build the OpenTelemetry collector into .cache/
 hostile: | need ## good posts beside every attack of 64 clients: p99 within 25 ms, on a machine that does nothing else
 	API_TEST_QUIET=1 $(GO) test -count=1 -v -run '^TestNoClientStarvesOthers$$' ./pkg/api
 
-STAGES := ^Benchmark(Parse|Cut|Post|Publish|Append|Lane|Encode|Insert)$$
-microbench: engine | need ## each stage alone, six times, for benchstat (docs/benchmarks.md)
-	@$(GO) test -p 1 -run '^$$' -bench '$(STAGES)' -count 6 ./pkg/...
-
 clean: ## remove what was built; data/ and .cache/ stay
 	rm -rf bin dist
 
@@ -265,4 +261,4 @@ need:
 	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
 	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench rivals hostile microbench clean need
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench rivals hostile clean need

@@ -32,6 +32,8 @@ type distant struct {
 // CPU per row of an insert with all views (docs/decisions/0014-cost-of-the-table.md) and of
 // decoding; and the time of a checkpoint.
 const (
+	perMessage   = 500    // records
+	perBlock     = 50_000 // rows
 	insertPerRow = 3300 * time.Nanosecond
 	decodePerRow = 1500 * time.Nanosecond
 	moveTime     = 5 * time.Millisecond
@@ -99,4 +101,75 @@ func TestOneLaneFarFromItsWarehouse(t *testing.T) {
 		t.Logf("answers %v later: %.0f records/s with one insert at a time, %.0f with two at once, %.0f with four", answer, one, two, four)
 		expect.Not(t, answer > 0 && (one >= 250_000 || two < 250_000), "want less than 250 000 with one and as many with two")
 	}
+}
+
+// flood resends the same messages, each time from another source, and accepts every block.
+type flood struct {
+	messages []flow.Message
+	sources  []string
+	more     chan int // further messages that may be read
+	waiting  int      // of them; owned by Next, as is seq
+	seq      uint64
+	ring     [4 * perBlock / perMessage][1]flow.Message // of the messages on their way
+	state    flow.LaneState
+}
+
+func (f *flood) OpenChanges(context.Context, uint64) (ingest.Reader, error) { return f, nil }
+func (f *flood) StreamID() string                                           { return "FLOW_0@1" }
+func (f *flood) Created() time.Time                                         { return time.UnixMilli(1) }
+func (f *flood) Close()                                                     {}
+
+func (f *flood) Heads(context.Context, int, uint64, uint64, func(*flow.Entry) error) error {
+	return nil
+}
+
+func (f *flood) Revision(context.Context, string) (uint64, error) { return 0, nil }
+
+func (f *flood) Next(ctx context.Context) (flow.Entry, error) {
+	for f.waiting == 0 {
+		select {
+		case f.waiting = <-f.more:
+		case <-ctx.Done():
+			return flow.Entry{}, ctx.Err()
+		}
+	}
+	one := f.ring[f.seq%uint64(len(f.ring))][:]
+	one[0] = f.messages[f.seq%uint64(len(f.messages))]
+	m := &one[0]
+	m.Source = f.sources[f.seq/uint64(len(f.messages))%uint64(len(f.sources))]
+	f.waiting--
+	f.seq++
+	m.Seq = f.seq
+	return flow.Entry{Seq: m.Seq, Topic: m.Topic, Body: m.Body, Messages: one}, nil
+}
+
+func (f *flood) Read(context.Context, int) (flow.LaneState, error) { return f.state, nil }
+
+func (f *flood) CompareAndSwap(_ context.Context, _ int, next flow.LaneState) (flow.LaneState, error) {
+	next.Revision++
+	f.state = next
+	return next, nil
+}
+
+func (f *flood) Visible(context.Context, record.Block, time.Time) (rows, parts uint64, err error) {
+	return 0, 0, nil
+}
+func (f *flood) Reaggregate(context.Context, record.Block) error { return nil }
+func (f *flood) Clock(context.Context) (time.Time, error)        { return time.Now(), nil }
+func (f *flood) Incarnations(context.Context, int, uint64) ([]flow.Incarnation, error) {
+	return nil, nil
+}
+
+func (f *flood) Last(context.Context, int, uint64) (of, seq uint64, err error) { return 0, 0, nil }
+func (f *flood) Marks(context.Context, int, uint64, []flow.SourceDay) (flow.Marks, error) {
+	return flow.Marks{Rows: 1 << 60}, nil
+}
+func (f *flood) Known(_ context.Context, _ *record.Columns, rows []int, _ func(*flow.Identity)) error {
+	if len(rows) > 10 { // allows false positives of the filter
+		panic(fmt.Sprintf("%d new records are asked for", len(rows)))
+	}
+	return nil
+}
+func (f *flood) StaleSourceDays(context.Context, int, uint64) ([]flow.SourceDay, error) {
+	return nil, nil
 }

@@ -119,7 +119,7 @@ func TestLanesTakeTurns(t *testing.T) {
 						mu.Unlock()
 					}
 				}
-				f.join("a")
+				f.start()
 				time.Sleep(5 * time.Second)
 				for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 					for n, w := range f.lanes {

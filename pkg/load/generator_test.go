@@ -222,17 +222,3 @@ func TestTheApiAcceptsEveryRecord(t *testing.T) {
 		request.Release()
 	}
 }
-
-func BenchmarkGenerator(b *testing.B) {
-	g := load.NewGenerator(load.GeneratorConfig{Seed: 1})
-	buf := make([]byte, 0, 1<<20)
-	b.ReportAllocs()
-	n := int64(0)
-	for b.Loop() {
-		var sum load.Totals
-		buf, sum = load.AppendBatch(buf[:0], g, 500)
-		n += sum.Bytes
-	}
-	b.SetBytes(n / int64(b.N))
-	b.ReportMetric(float64(b.N)*500/b.Elapsed().Seconds(), "records/s")
-}

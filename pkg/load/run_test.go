@@ -295,17 +295,6 @@ func TestUnusableConfigurations(t *testing.T) {
 	}
 }
 
-func BenchmarkPostSingleRecords(b *testing.B) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		io.WriteString(w, `{"status":"OK"}`)
-	}))
-	defer server.Close()
-	report, err := load.Run(b.Context(), load.Config{URL: server.URL, Records: int64(b.N), Batch: 1, Connections: 8})
-	fatal.If(b, err)
-	b.ReportMetric(report.RecordsPerSec, "rec/s")
-}
-
 func TestEveryTokenPostsRecordsOfItsOwn(t *testing.T) {
 	d := openDoor(t)
 	report, err := load.Run(t.Context(), load.Config{URL: d.URL, Token: "a", Tokens: []string{"b", "c"}, Records: 900, Batch: 100, Seed: 5})

@@ -153,14 +153,3 @@ func TestAnEngineThatRunsOnTakesBoundedMemory(t *testing.T) {
 		t.Errorf("%d KiB after 150 000 records, %d KiB after 600 000", before>>10, after>>10)
 	}
 }
-
-func BenchmarkNext(b *testing.B) {
-	e := simulator.New(simulator.Config{Seed: 1, Haste: 10})
-	bytes := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		r, _ := e.Next()
-		bytes += len(r.JSON)
-	}
-	b.SetBytes(int64(bytes / b.N))
-}

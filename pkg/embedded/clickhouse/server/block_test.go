@@ -151,22 +151,6 @@ func newChBlockOf(rows int64) *chBlock {
 	return b
 }
 
-// BenchmarkReadBlock is the cost of a block of records before the engine receives it.
-func BenchmarkReadBlock(b *testing.B) {
-	const rows = 50_000
-	var encoded proto.Buffer
-	input := newChBlockOf(rows).input()
-	block := proto.Block{Info: proto.BlockInfo{BucketNum: -1}, Columns: len(input), Rows: rows}
-	fatal.If(b, block.EncodeBlock(&encoded, server.PlainRevision, input))
-	b.SetBytes(int64(len(encoded.Buf)))
-	for b.Loop() {
-		if _, _, _, err := server.ReadBlock(bytes.NewReader(encoded.Buf), 1<<30); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/rows, "ns/row")
-}
-
 func TestFramesAreUndone(t *testing.T) {
 	data := bytes.Repeat([]byte("some data, and more of it. "), 10_000)
 	for _, method := range []compress.Method{compress.LZ4, compress.LZ4HC, compress.ZSTD, compress.None} {
