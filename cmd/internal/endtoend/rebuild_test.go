@@ -62,17 +62,14 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	s.exec("OPTIMIZE TABLE flow.records FINAL")
 	s.verify(0, "--deep")
 
-	t.Run("as it is", func(t *testing.T) {
-		r := s.rebuild(0, "flow_one")
-		if r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt != 16007 || r.Lanes[0].Differ != 0 {
-			t.Errorf("got %+v", r.Lanes[0])
-		}
-	})
 	t.Run("after it was killed", func(t *testing.T) {
 		p := start(t, "sluice", s.rebuildArgs("flow_two")...)
 		eventually(t, 30*time.Second, func() error { _, err := s.query("SELECT 1 FROM flow_two.records LIMIT 1"); return err })
 		p.kill()
-		s.rebuild(0, "flow_two")
+		r := s.rebuild(0, "flow_two")
+		if r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt != 16007 || r.Lanes[0].Differ != 0 {
+			t.Errorf("got %+v", r.Lanes[0])
+		}
 		s.eventuallyQuery(5*time.Second, `SELECT (SELECT sum(records) FROM flow.counts_1m) = (SELECT sum(records) FROM flow_two.counts_1m),
 			(SELECT count() FROM flow_two.records) - (SELECT uniqExact(lane, stream_seq, stream_idx) FROM flow_two.records)`, "1\t0")
 		instances := "SELECT count() > 0, sum(cityHash64(toString((process_instance_key, version, started_at, completed_at, first_seen, last_seen, length(incident_keys), state)))) FROM %s.v_process_instances"

@@ -30,9 +30,30 @@ func (s *stack) verify(want int, args ...string) verify.Report {
 	return r
 }
 
-// eventuallyStored waits until the backlog is empty and n records are accepted.
+// eventuallyStored waits until the backlog is empty and n records are accepted. It reads the
+// checkpoint first, because each verify is a process with many queries.
 func (s *stack) eventuallyStored(n uint64) {
 	s.t.Helper()
+	js := s.jetStream()
+	eventually(s.t, 30*time.Second, func() error {
+		kv, err := js.KeyValue("flow_lanes")
+		if err != nil {
+			return err
+		}
+		entry, err := kv.Get("lane.0")
+		if err != nil {
+			return err
+		}
+		lane, err := js.StreamInfo("FLOW_0")
+		if err != nil {
+			return err
+		}
+		var p flow.LaneState
+		if err := json.Unmarshal(entry.Value(), &p); err != nil || p.Done < lane.State.LastSeq {
+			return fmt.Errorf("%v: stored to %d of %d", err, p.Done, lane.State.LastSeq)
+		}
+		return nil
+	})
 	eventually(s.t, 30*time.Second, func() error {
 		if t := s.verify(0).Total(); t.Accepted != n || t.Waiting != 0 {
 			return fmt.Errorf("%+v, want %d records accepted and none waiting", t, n)
