@@ -52,7 +52,7 @@ func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 // setBackNATS restores only NATS from a copy of its data, and resets every lane to its last
 // message.
 func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
-	return setBackAlone("set-back-nats", deployment.NATS, later(r, cfg), func(ctx context.Context, s *site) error {
+	return setBackAlone("set-back-nats", deployment.NATS, later(r, cfg), func(context.Context, *site) error { return nil }, func(ctx context.Context, s *site) error {
 		var ends []laneEnd
 		err := s.insist(ctx, "read the ends of the lanes", func(ctx context.Context) (err error) {
 			ends, err = s.laneEnds(ctx)
@@ -68,9 +68,10 @@ func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 }
 
 // setBackClickHouse restores only ClickHouse from a copy of its data, and rebuilds its
-// tables from the lanes as docs/runbooks/RecordsLostInTable.md says.
+// tables from the lanes as docs/runbooks/RecordsLostInTable.md says. The lanes must hold
+// what is stored after the copy, however far behind they are.
 func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
-	return setBackAlone("set-back-clickhouse", deployment.Engine, later(r, cfg), func(ctx context.Context, s *site) error {
+	return setBackAlone("set-back-clickhouse", deployment.Engine, later(r, cfg), pinMessages, func(ctx context.Context, s *site) error {
 		var report struct {
 			Swap []string `json:"swap"`
 		}
@@ -90,10 +91,33 @@ func setBackClickHouse(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault
 	})
 }
 
-func setBackAlone(kind, of string, wait time.Duration, repair func(context.Context, *site) error) Fault {
+// pinMessages pins the messages behind the checkpoints, until a rebuild removes its pins.
+func pinMessages(ctx context.Context, s *site) error {
+	return s.insist(ctx, "pin the messages of the lanes", func(ctx context.Context) error {
+		ends, err := s.laneEnds(ctx)
+		if err != nil {
+			return err
+		}
+		js, err := s.JetStream()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		states, err := js.KeyValue(ctx, "flow_lanes")
+		for _, lane := range ends {
+			if err == nil {
+				_, err = states.Put(ctx, fmt.Sprintf("pin.%d.rebuild", lane.number), fmt.Appendf(nil, `{"from":%d,"until":%d}`, lane.done+1, time.Now().Add(time.Hour).UnixMilli()))
+			}
+		}
+		return err
+	})
+}
+
+func setBackAlone(kind, of string, wait time.Duration, prepare, repair func(context.Context, *site) error) Fault {
 	return Fault{Kind: kind, Alone: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		kept := filepath.Join(s.Dir, "kept-"+of)
-		if err := os.RemoveAll(kept); err != nil {
+		if err := errors.Join(os.RemoveAll(kept), prepare(ctx, s)); err != nil {
 			return nil, err
 		}
 		if err := s.copyData(of, kept); err != nil {
