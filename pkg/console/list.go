@@ -264,7 +264,7 @@ func (s *Server) listData(ctx context.Context, a *asked) *listPage {
 	}
 	g.Go(func() error {
 		p.SQL = a.list(a.names())
-		p.Answer, p.Err = ask(ctx, s.db, p.SQL+fmt.Sprintf("\nLIMIT %d OFFSET %d", shownOnPage, (a.Page-1)*shownOnPage), shownOnPage)
+		p.Answer, p.Err = s.rowsOfPage(ctx, a)
 		if p.Err == nil && a.Kind == instanceKind {
 			p.Why = s.why(ctx, a, p.Answer)
 		}
@@ -279,6 +279,21 @@ func (s *Server) listData(ctx context.Context, a *asked) *listPage {
 	}
 	_ = g.Wait() // each part has its own error
 	return p
+}
+
+// rowsOfPage reads the keys of the page's rows and then their columns: ordering all rows of a list
+// reads few columns that way, and a condition on keys is applied before FINAL merges rows.
+func (s *Server) rowsOfPage(ctx context.Context, a *asked) (answer, error) {
+	type place struct{ Source, Key string }
+	found := rowsOf[place](ctx, s.db, a.list("source, toString(key)")+fmt.Sprintf("\nLIMIT %d OFFSET %d", shownOnPage, (a.Page-1)*shownOnPage))
+	if found.Err != nil || len(found.Rows) == 0 {
+		return answer{}, found.Err
+	}
+	var keys, pairs []string
+	for _, at := range found.Rows {
+		keys, pairs = append(keys, quote(at.Key)), append(pairs, "("+quote(at.Source)+", "+quote(at.Key)+")")
+	}
+	return ask(ctx, s.db, "SELECT "+a.names()+"\nFROM\n(\n    "+a.Kind.rows(a)+"\n)\nWHERE key IN ("+strings.Join(keys, ", ")+") AND (source, key) IN ("+strings.Join(pairs, ", ")+")"+a.order(), shownOnPage)
 }
 
 // listCSV serves all rows of a list as a file.
