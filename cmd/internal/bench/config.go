@@ -8,9 +8,9 @@ import (
 )
 
 type config struct {
-	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions,rivals,cost,sustained,half,small,again,outage,trickle,start" help:"Parts to measure: goals, capacity (the coefficients of sluice capacity), scaling, questions (the cost of analyst questions), rivals (other programs); or sections of goals, which are printed only. Default: goals, scaling."`
+	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions,console,rivals,cost,sustained,half,small,again,outage,trickle,start" help:"Parts to measure: goals, capacity (the coefficients of sluice capacity), scaling, questions (the cost of analyst questions), console (the time of its views, and what ten browsers take), which share their records, rivals (other programs); or sections of goals, which are printed only. Default: goals, scaling."`
 	Runs         int      `default:"3" help:"Runs of each row, after a warm-up."`
-	Records      int64    `help:"Records per run; default 1000000. Questions are measured at 20000000 records and at a tenth of them."`
+	Records      int64    `help:"Records per run; default 1000000. Questions are measured at 20000000 records and at a tenth of them, the console at 20000000."`
 	Backlog      int64    `help:"Records posted during an outage of the ingester; default four times --records."`
 	Out          string   `type:"path" default:"docs" help:"Folder for performance.md, and performance/ in it for the other pages."`
 	Coefficients string   `type:"path" default:"pkg/capacity/coefficients.json" help:"File for the coefficients of sluice capacity."`
@@ -33,6 +33,8 @@ type plan struct {
 	paced       time.Duration // of a run at a given rate
 	small       time.Duration // of a run of small requests
 	point       time.Duration // of a run of a scaling table
+	watched     time.Duration // of a run beside browsers
+	pairs       int           // of such runs, with and without, for each of runs
 	settle      time.Duration // maximum wait for merges
 	lanes       []int
 	ingesters   []int
@@ -51,7 +53,7 @@ func (c *config) plan() (plan, error) {
 	if c.Short {
 		return plan{
 			runs: 1, records: 20_000, many: 30_000, steps: []int64{30_000}, asks: 1, warmUp: 5_000, cold: true, paced: time.Second, small: 200 * time.Millisecond,
-			point: 150 * time.Millisecond, settle: time.Second,
+			point: 150 * time.Millisecond, settle: time.Second, watched: 200 * time.Millisecond, pairs: 1,
 			lanes: []int{1}, ingesters: []int{1, 2}, batches: []int{1000}, connections: []int{16},
 			loads: 5, load: 200 * time.Millisecond,
 			backlog: 20_000, outages: 1, quiet: 2 * time.Second, trickles: 1, rivals: 5_000,
@@ -63,7 +65,7 @@ func (c *config) plan() (plan, error) {
 	records, many := cmp.Or(c.Records, 1_000_000), cmp.Or(c.Records, 20_000_000)
 	return plan{
 		runs: c.Runs, records: records, many: many, steps: []int64{many / 10, many}, asks: 5, warmUp: records / 4, paced: 8 * time.Second, small: 3 * time.Second,
-		point: 3 * time.Second, settle: 20 * time.Second,
+		point: 3 * time.Second, settle: 20 * time.Second, watched: 5 * time.Second, pairs: 1,
 		lanes: []int{1, 4}, ingesters: []int{1, 2}, batches: []int{10_000}, connections: []int{8, 64, 1000},
 		loads: len(loads), load: 3 * time.Second,
 		backlog: cmp.Or(c.Backlog, 4*records), outages: 1, quiet: 12 * time.Second, trickles: 1, rivals: records / 2,

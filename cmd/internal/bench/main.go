@@ -45,7 +45,7 @@ func command(args []string) string {
 }
 
 type parted struct {
-	name    string
+	names   string // of parts, which share a deployment
 	measure func(*bench, context.Context, *Page) error
 	write   func(Page, string) error // writes its page
 }
@@ -55,7 +55,7 @@ var measurements = []parted{
 	{"capacity", (*bench).capacity, nil},
 	{"goals", (*bench).goals, Page.writeGoals},
 	{"scaling", (*bench).scaling, Page.writeGoals},
-	{"questions", (*bench).questions, Page.writeQuestions},
+	{"questions console", (*bench).history, Page.writeHistory},
 	{"rivals", (*bench).rivals, Page.writeRivals},
 }
 
@@ -112,10 +112,12 @@ func (b *bench) all(ctx context.Context, page *Page) error {
 	if slices.ContainsFunc(names, isSection) { // printed, without a page
 		return b.goals(ctx, page)
 	}
-	wanted := slices.DeleteFunc(slices.Clone(measurements), func(m parted) bool { return !slices.Contains(names, m.name) })
+	wanted := slices.DeleteFunc(slices.Clone(measurements), func(m parted) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(strings.Fields(m.names), name) })
+	})
 	for _, m := range wanted {
 		if err := m.measure(b, ctx, page); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			return fmt.Errorf("%s: %w", m.names, err)
 		}
 	}
 	page.Took = time.Since(page.Began)

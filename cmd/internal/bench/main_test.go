@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 	out := t.TempDir()
 	var log strings.Builder
 	page, err := measure(t.Context(), config{
-		Parts: []string{"capacity", "goals", "scaling", "questions"}, Short: true, Out: out, Coefficients: filepath.Join(out, "coefficients.json"), command: "go test", log: &log,
+		Parts: []string{"capacity", "goals", "scaling", "questions", "console"}, Short: true, Out: out, Coefficients: filepath.Join(out, "coefficients.json"), command: "go test", log: &log,
 	})
 	t.Logf("\n%s", log.String())
 	fatal.If(t, err)
@@ -62,6 +63,15 @@ func TestEverythingIsMeasured(t *testing.T) {
 	wellFormed(t, string(questions))
 	if n := strings.Count(string(questions), "\n| "); n < 60 {
 		t.Errorf("analytics.md has %d rows, want at least 60:\n%s", n, questions)
+	}
+	for _, row := range page.Budgets {
+		expect.Not(t, len(row.Runs) == 0 || math.IsNaN(row.Median()), "%s: runs gave %v", row.What, row.Runs)
+	}
+	console, err := os.ReadFile(filepath.Join(out, "performance", "console.md"))
+	fatal.If(t, err)
+	wellFormed(t, string(console))
+	for _, path := range []string{"/", "/processes", "/process", "/process/elements", "/definition", "/instances", "/instance", "/elements", "/incidents", "/jobs", "/tasks", "/timers", "/messages", "/decisions", "/records", "/query", "/query/views", "/dead", "/sources"} {
+		expect.Not(t, !strings.Contains(string(console), "\n| `"+path+"` |"), "page %s of the console is not measured:\n%s", path, console)
 	}
 	var kept asked
 	figures, err := os.ReadFile(filepath.Join(out, "performance", "analytics.json"))

@@ -24,7 +24,9 @@ type Page struct {
 	Versions Versions
 	Goals    []Row
 	Curves   []Curve
-	Asked    *asked // cost of questions
+	Asked    *asked   // cost of questions
+	Viewed   []viewed // pages of the console
+	Budgets  []Row    // of the console
 	Rivals   []Rival
 }
 

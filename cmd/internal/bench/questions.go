@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -49,10 +50,11 @@ type cost struct {
 	Rows, Bytes    int64
 }
 
-// questions measures the questions of docs/analytics.md on a month of a simulated engine,
-// at a tenth of the records and at all.
-func (b *bench) questions(ctx context.Context, page *Page) error {
-	return b.on(ctx, page, "questions", func(d *deployment.Deployment) error {
+// history measures on a month of a simulated engine: the questions of docs/analytics.md at a
+// tenth of the records and at all, and the console at all.
+func (b *bench) history(ctx context.Context, page *Page) error {
+	questions := slices.Contains(b.cfg.Parts, "questions")
+	return b.on(ctx, page, "history", func(d *deployment.Deployment) error {
 		page.Asked = &asked{Taken: b.began.UTC(), Engine: page.Versions.Engine, Cores: page.Machine.Cores}
 		engine := load.History(1, b.plan.many, span, time.Now())
 		done := int64(0)
@@ -64,12 +66,18 @@ func (b *bench) questions(ctx context.Context, page *Page) error {
 			}
 			done = records
 			one := &step{Records: records, Took: time.Since(began).Seconds()}
+			page.Asked.Steps = append(page.Asked.Steps, one)
+			if !questions {
+				continue
+			}
 			if err := b.ask(ctx, d, one); err != nil {
 				return err
 			}
-			page.Asked.Steps = append(page.Asked.Steps, one)
 		}
-		return nil
+		if !slices.Contains(b.cfg.Parts, "console") {
+			return nil
+		}
+		return b.console(ctx, d, page)
 	})
 }
 
@@ -209,9 +217,13 @@ func forget(ctx context.Context, d *deployment.Deployment) error {
 	})
 }
 
-func (p Page) writeQuestions(dir string) error {
+func (p Page) writeHistory(dir string) error {
 	dir = filepath.Join(dir, "performance")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	err := os.MkdirAll(dir, 0o755)
+	if len(p.Viewed) > 0 {
+		err = errors.Join(err, p.write("console.md", dir))
+	}
+	if err != nil || len(p.Asked.Last().Answers) == 0 {
 		return err
 	}
 	if err := p.write("analytics.md", dir); err != nil {
