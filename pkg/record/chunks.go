@@ -23,6 +23,8 @@ const maxChunkRows = 16 << 10
 // They belong to r and are valid until the next Cut, Parse, or Release. The error is a
 // *LimitError: a record does not fit even alone.
 func (r *Request) Cut(target, lanes int, dst []flow.Chunk) ([]flow.Chunk, error) {
+	r.takeWorkspace()
+	defer r.returnWorkspace()
 	r.used, r.lanes = 0, uint64(max(1, lanes))
 	r.byLane()
 	guess := maxPlainBytes // estimated bytes of records per chunk
@@ -80,7 +82,6 @@ func (r *Request) byLane() {
 // remake recreates the rows, for these records only.
 func (r *Request) remake(records []posted) {
 	w := r.walker()
-	w.b = r.body
 	r.columns.Reset()
 	for _, one := range records {
 		w.until = 0

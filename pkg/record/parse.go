@@ -296,7 +296,7 @@ func (p *parser) each(span Span) (Problem, bool) {
 // masked is a copy of text that is not a record, without the secrets that can be read as
 // JSON. An unterminated secret is cut off.
 func masked(raw []byte, lim Limits) []byte {
-	alone := Request{body: bytes.Clone(raw)}
+	alone := Request{body: bytes.Clone(raw), workspace: new(workspace)}
 	w := alone.walker()
 	w.b, w.mask = alone.body, lim.Mask
 	for i := w.space(0); i >= 0 && i < len(raw); {

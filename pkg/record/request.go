@@ -26,28 +26,59 @@ const (
 // Request is a posted body, split into records and checked. Instances are pooled: see
 // NewRequest and Release.
 type Request struct {
-	body     []byte
-	records  []posted // in the order of the body, or of lanes after Cut
-	columns  Columns  // a row for each; for those of a chunk if again
-	again    bool     // Cut recreates the rows: records were refused, secrets masked, or rows are too many
-	lanes    uint64   // the lanes of the source
-	noID     int      // records without an id
-	byPlace  int      // records without a deduplication key of their own
-	badTime  int      // records with a missing or implausible timestamp
-	unknown  int      // members that are not fields
-	excluded []int    // records excluded by each rule; nil without rules
-	months   []int    // of the timestamps, such as 202511; at most MaxMonths
-	from     int64    // the month of the last timestamp begins, ms since 1970,
-	to       int64    // and ends before this
+	body       []byte
+	records    []posted // in the order of the body, or of lanes after Cut
+	*workspace          // from Parse until Cut, and during a later Cut; else nil
+	again      bool     // Cut recreates the rows: records were refused, secrets masked, rows are too many, or were cut before
+	large      bool     // its memory is not kept
+	lanes      uint64   // the lanes of the source
+	noID       int      // records without an id
+	byPlace    int      // records without a deduplication key of their own
+	badTime    int      // records with a missing or implausible timestamp
+	unknown    int      // members that are not fields
+	excluded   []int    // records excluded by each rule; nil without rules
+	months     []int    // of the timestamps, such as 202511; at most MaxMonths
+	from       int64    // the month of the last timestamp begins, ms since 1970,
+	to         int64    // and ends before this
 
 	cuts     []cut     // the values that were masked
 	problems []problem // the first maxProblems
 	total    int       // number of problems, unlisted ones included
 
-	joined  []byte   // the columns of a chunk
-	encoded []byte   // the same compressed, in a worst-case buffer
-	bodies  [][]byte // of chunks; the first used of them are the caller's until Release
-	used    int
+	bodies [][]byte // of chunks; the first used of them are the caller's until Release
+	used   int
+}
+
+// workspace is the memory of rows while they are made and cut. A request that waits for its answer has
+// none, so that few exist and stay in the processor's cache.
+type workspace struct {
+	columns Columns // a row for each record; for those of a chunk if again
+	joined  []byte  // the columns of a chunk
+	encoded []byte  // the same compressed, in a worst-case buffer
+}
+
+var workspaces = sync.Pool{New: func() any { return new(workspace) }}
+
+// takeWorkspace takes one from the pool, unless r has one.
+func (r *Request) takeWorkspace() {
+	if r.workspace == nil {
+		r.workspace = workspaces.Get().(*workspace)
+	}
+	r.walker().b, r.walker().hashes = r.body, true
+}
+
+// returnWorkspace returns it to the pool, if r has one. A later Cut makes the rows again.
+func (r *Request) returnWorkspace() {
+	if r.workspace == nil {
+		return
+	}
+	r.walker().b = nil
+	if cap(r.encoded) > 2*maxPlainBytes || r.columns.Held() > 4*maxPlainBytes { // do not keep the memory of a huge request
+		r.large = true
+	} else {
+		workspaces.Put(r.workspace)
+	}
+	r.workspace, r.again = nil, true
 }
 
 // span is a range of bytes of a body, end exclusive.
@@ -61,17 +92,16 @@ func NewRequest() *Request { return requests.Get().(*Request) }
 // Release returns r to the pool, with the bodies of its chunks: the caller must not use
 // them any more.
 func (r *Request) Release() {
-	w := r.walker()
-	r.body, w.b = nil, nil                                                      // Parse resets the rest
-	if cap(r.encoded) > 2*maxPlainBytes || r.columns.Held() > 4*maxPlainBytes { // do not keep the memory of a huge request
-		*r = Request{}
+	r.returnWorkspace()
+	if r.body = nil; !r.large { // Parse resets the rest
+		requests.Put(r)
 	}
-	requests.Put(r)
 }
 
 func (r *Request) reset(body []byte) {
+	r.body = body
+	r.takeWorkspace()
 	w := r.walker()
-	r.body, w.b, w.hashes = body, body, true
 	r.records, r.problems = r.records[:0], r.problems[:0]
 	w.masked, w.until, r.cuts = w.masked[:0], 0, r.cuts[:0]
 	r.columns.Reset()
