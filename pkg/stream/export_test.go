@@ -19,10 +19,7 @@ func (p *Publisher) Route(ctx context.Context, subs ...*flow.Submission) (send f
 	}
 	lane, _ := v.lane(0)
 	return func() error {
-		q := p.batcher(0)
-		q.mu.Lock()
-		q.running = true // not yet
-		q.mu.Unlock()
+		q := p.held()
 		var all request
 		for _, sub := range subs {
 			chunks, err := sub.Records.Cut(1)
@@ -48,22 +45,35 @@ func (p *Publisher) SendTwice(ctx context.Context, sub *flow.Submission, between
 	if err != nil {
 		return err, err
 	}
-	_, _ = p.Hold()
 	lane, _ := v.lane(0)
-	q := p.batcher(0)
-	b := q.add(sub, source, lane, p.stream.until(v), chunks)[0]
+	q := p.held()
+	q.add(sub, source, lane, p.stream.until(v), chunks)
+	b := q.next()
 	_, first = q.send(ctx, b)
 	between()
 	_, second = q.send(ctx, b)
+	q.next() // none: q is idle again
 	return first, second
+}
+
+// held is the batcher of lane 0, whose publishLoop has ended and does not start.
+func (p *Publisher) held() *batcher {
+	q := p.batcher(0)
+	for {
+		q.mu.Lock()
+		idle := !q.running
+		q.running = true
+		q.mu.Unlock()
+		if idle {
+			return q
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Hold queues everything for lane 0 until release is called.
 func (p *Publisher) Hold() (queued func() int, release func()) {
-	q := p.batcher(0)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.running = true // not yet
+	q := p.held()
 	return func() int { q.mu.Lock(); defer q.mu.Unlock(); return len(q.queue) }, func() { go q.publishLoop() }
 }
 

@@ -28,14 +28,13 @@ type Lane struct {
 	Replicas int           // copies of the stream
 	Now      time.Time     // server time of the look-up; the server stamps the lane's messages
 	Looked   time.Time     // local time of the request, or earlier
+	id       string
 	freeRate freeRate
 }
 
 // StreamID identifies the stream of the lane: name@creation, unix ns. Unlike an incarnation it
 // survives sluice lanes reset.
-func (l *Lane) StreamID() string {
-	return l.Stream + "@" + strconv.FormatInt(l.Created.UnixNano(), 10)
-}
+func (l *Lane) StreamID() string { return l.id }
 
 func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 	number, _ := laneNumber(info.Config.Name)
@@ -46,6 +45,7 @@ func newLane(info *jetstream.StreamInfo, before *Lane, now time.Time) *Lane {
 		MaxBytes: info.Config.MaxBytes, Window: info.Config.Duplicates, Replicas: info.Config.Replicas,
 		Now: info.TimeStamp, Looked: now,
 	}
+	l.id = l.Stream + "@" + strconv.FormatInt(l.Created.UnixNano(), 10)
 	if before != nil {
 		l.freeRate = before.freeRate
 	}

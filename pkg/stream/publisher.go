@@ -55,8 +55,11 @@ func (p *Publisher) publish(ctx context.Context, sub *flow.Submission) (flow.Rec
 	if err := check(sub); err != nil {
 		return flow.Receipt{}, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, publishLimit, errLimit)
-	defer cancel()
+	if end, limited := ctx.Deadline(); !limited || time.Until(end) > publishLimit {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, publishLimit, errLimit)
+		defer cancel()
+	}
 	for {
 		r := p.requests.find(sub)
 		known := r != nil
