@@ -67,6 +67,7 @@ type up struct {
 // reverse order.
 func (u *up) Run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = run.UntilStopped(ctx, err) }()
+	run.CollectOften()
 	if err := run.BoundMemory(u.Memory + run.Bulks(u.API)); err != nil {
 		return err
 	}

@@ -63,8 +63,7 @@ func (forgetful) Publish(context.Context, *flow.Submission) (flow.Receipt, error
 }
 
 func serveUntilStdinEnds() error {
-	debug.SetGCPercent(50) // as in the api program, for 256 MiB
-	debug.SetMemoryLimit(224 << 20)
+	debug.SetMemoryLimit(224 << 20) // as in the api program, for 256 MiB
 	cfg := config()
 	cfg.Drain = 100 * time.Millisecond // its last clients never end
 	cfg.Connections, cfg.AddressConnections = 400, 200

@@ -96,6 +96,7 @@ func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 	if err := i.Ingest.Check(); err != nil {
 		return err
 	}
+	CollectOften()
 	program := standalone{name: "ingester", ops: i.Ops, profiles: i.Pprof, memory: i.Memory, healthcheck: i.Healthcheck, nats: i.NATS, streams: i.Streams}
 	return UntilStopped(ctx, program.run(ctx, log, func(lanes *stream.Stream, opsServer *ops.Server, log *slog.Logger) (Service, error) {
 		return i.Work(lanes, func(context.Context) error { return nil }, opsServer, log), nil

@@ -32,7 +32,6 @@ func BoundMemory(memory int64) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memory - memory/outsideHeap)
 	}
-	CollectOften()
 	return nil
 }
 
