@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
+	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 )
 
@@ -39,6 +42,13 @@ func TestNumbersHaveThreeDigitsOrSo(t *testing.T) {
 		if got := number(v); got != want {
 			t.Errorf("%v is written %q, want %q", v, got, want)
 		}
+	}
+}
+
+func TestAQuantileIsInterpolatedInItsBucket(t *testing.T) {
+	metrics := map[string]float64{`s_bucket{le="0.5"}`: 50, `s_bucket{le="1"}`: 90, `s_bucket{le="+Inf"}`: 100, "s_count": 100}
+	for q, want := range map[float64]float64{0.25: 0.25, 0.5: 0.5, 0.7: 0.75, 0.9: 1, 0.99: math.Inf(1)} {
+		expect.Equal(t, fmt.Sprint("quantile ", q), want, bucketQuantile(metrics, "s", q))
 	}
 }
 
