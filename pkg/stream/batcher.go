@@ -19,7 +19,7 @@ const maxQueued = 64 << 20
 
 // batcher collects the chunks of a lane into entries, one in flight at a time: two would share
 // the server's writer, with half of the requests each. Chunks that arrive meanwhile go into
-// the next entry: no request waits for others, and slower disks get larger entries.
+// the next entry, so that slower disks get larger entries.
 type batcher struct {
 	p    *Publisher
 	lane int
@@ -29,6 +29,10 @@ type batcher struct {
 	queued  int      // bytes of their entries
 	running bool     // publishLoop runs
 	logEnd  logEnd   // as known now
+
+	chunks   int           // in the queue
+	expected int           // of them that linger waits for; 0: it does not wait
+	arrived  chan struct{} // closed once they are there
 }
 
 // logEnd is a known end of a lane.
@@ -79,7 +83,7 @@ func (q *batcher) add(sub *flow.Submission, source *Source, lane *Lane, until ti
 		m.Body, m.Encoding, m.Records = c.Body, c.Encoding, c.Records
 		b := q.open(lane, &m)
 		b.chunks, b.records = b.chunks+1, b.records+c.Records
-		q.queued += len(c.Body)
+		q.queued, q.chunks = q.queued+len(c.Body), q.chunks+1
 		m.From += c.Records
 		if len(all) > 0 && all[len(all)-1] == b {
 			continue
@@ -91,6 +95,10 @@ func (q *batcher) add(sub *flow.Submission, source *Source, lane *Lane, until ti
 		if !slices.Contains(b.routes, source) {
 			b.routes = append(b.routes, source)
 		}
+	}
+	if q.expected > 0 && (q.chunks >= q.expected || q.queued > smallEntry) {
+		q.expected = 0
+		close(q.arrived)
 	}
 	if !q.running {
 		q.running = true
@@ -119,15 +127,52 @@ func (q *batcher) open(lane *Lane, m *flow.Message) *batch {
 func (q *batcher) publishLoop() {
 	for b := q.next(); b != nil; b = q.next() {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), publishLimit, errLimit)
+		begun, size := time.Now(), b.entry.Size()
 		answered, err := q.send(ctx, b)
+		took := time.Since(begun)
 		cancel()
+		var arrived <-chan struct{}
 		if err == nil {
 			q.p.stream.m.durable(b)
+			arrived = q.expect(b.chunks, size)
 		}
 		b.settle(err)
 		if !answered {
 			q.failQueue()
 		}
+		if arrived != nil {
+			q.linger(arrived, min(took, maxLinger))
+		}
+	}
+}
+
+// smallEntry is the size up to which an entry costs about the same, whatever it holds.
+const smallEntry = 64 << 10
+
+// maxLinger bounds what linger adds to a publish.
+const maxLinger = 2 * time.Millisecond
+
+// expect returns a channel that is closed once as many chunks have arrived as are about to be answered,
+// beside those in the queue: most clients post again at once. It is nil if entries are large.
+func (q *batcher) expect(answered, size int) <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if max(size, q.queued) > smallEntry {
+		return nil
+	}
+	q.expected, q.arrived = q.chunks+answered, make(chan struct{})
+	return q.arrived
+}
+
+// linger waits for the chunks that are expected: clients would otherwise form two groups, each with
+// entries of its own.
+func (q *batcher) linger(arrived <-chan struct{}, limit time.Duration) {
+	select {
+	case <-arrived:
+	case <-time.After(limit):
+		q.mu.Lock()
+		q.expected = 0
+		q.mu.Unlock()
 	}
 }
 
@@ -141,7 +186,7 @@ func (q *batcher) next() *batch {
 	}
 	b := q.queue[0]
 	q.queue = slices.Delete(q.queue, 0, 1)
-	q.queued -= len(b.entry.Body())
+	q.queued, q.chunks = q.queued-len(b.entry.Body()), q.chunks-b.chunks
 	return b
 }
 
@@ -150,7 +195,7 @@ func (q *batcher) next() *batch {
 func (q *batcher) failQueue() {
 	q.mu.Lock()
 	failed := q.queue
-	q.queue, q.queued = nil, 0
+	q.queue, q.queued, q.chunks = nil, 0, 0
 	q.mu.Unlock()
 	for _, b := range failed {
 		b.settle(unavailable(errNotSent, 2*time.Second))

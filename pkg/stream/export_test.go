@@ -71,10 +71,23 @@ func (p *Publisher) held() *batcher {
 	}
 }
 
-// Hold queues everything for lane 0 until release is called.
+// Expect is the start of a linger on lane 0, after an entry of this size; arrived reports its end.
+func (p *Publisher) Expect(answered, size int) (arrived func() bool) {
+	c := p.batcher(0).expect(answered, size)
+	return func() bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return c == nil
+		}
+	}
+}
+
+// Hold queues everything for lane 0 until release is called; queued is the number of chunks.
 func (p *Publisher) Hold() (queued func() int, release func()) {
 	q := p.held()
-	return func() int { q.mu.Lock(); defer q.mu.Unlock(); return len(q.queue) }, func() { go q.publishLoop() }
+	return func() int { q.mu.Lock(); defer q.mu.Unlock(); return q.chunks }, func() { go q.publishLoop() }
 }
 
 // ErrMoved and ErrVoid are causes of a failed batch that the lane did not refuse.

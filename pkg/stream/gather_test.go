@@ -72,6 +72,35 @@ func TestManySmallOnesShareASync(t *testing.T) {
 	expect.Not(t, ratio <= 1, "entries are %.1f times as fast, want more than once", ratio)
 }
 
+// TestAnEntryWaitsForClientsJustAnswered: as many as were answered, beside those that wait; after a
+// large entry for none.
+func TestAnEntryWaitsForClientsJustAnswered(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	p := w.publisher()
+	queued, release := p.Hold()
+	var clients sync.WaitGroup
+	post := func(n int) {
+		clients.Go(func() {
+			_, err := p.Publish(t.Context(), submission(fmt.Sprint("client-", n), 600))
+			expect.NoError(t, err)
+		})
+		for queued() < n {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	post(1) // while the entry before was in flight
+	arrived := p.Expect(2, 600)
+	for n, want := range []bool{false, false, true} {
+		expect.Equal(t, fmt.Sprint("the wait ends at ", n+1, " requests"), want, arrived())
+		post(n + 2)
+	}
+	expect.Equal(t, "without a wait", true, p.Expect(1, 1<<20)())
+	release()
+	clients.Wait()
+	expect.Equal(t, "entries", 1.0, value(t, w.reg, "sluice_stream_messages_total", nil))
+}
+
 // value sums the series of a metric that have these labels.
 func value(t testing.TB, reg *prometheus.Registry, name string, labels map[string]string) float64 {
 	t.Helper()

@@ -13,7 +13,7 @@
 //
 //  1. Look up the source's lane list and cut the records for it.
 //  2. Copy the chunks into the last batch of each lane's queue, which is open while the batch
-//     before is in flight. No request waits for others.
+//     before is in flight, and until the clients just answered have posted again: 2 ms at most.
 //  3. Close the batch and send it as one message with one sync to disk. After an unknown
 //     outcome the same bytes are sent again, under the same id, to the same lane.
 //  4. The sender sets the outcome once; every call with a chunk in the batch returns, and so
