@@ -316,12 +316,12 @@ func (l *lane) share(bytes int) int { return bytes / int(max(1, l.peers.Load()))
 const minBytes = 1 << 20
 
 // pause is the minimum time between a block and the next one of at most this many rows. Held lanes share the rate of
-// parts. Every insert has a fixed cost, so blocks of few rows are fewer: inserts of them take a ninth of the time, as
+// parts. Every insert has a fixed cost, so blocks of few rows are fewer: inserts of them take a 17th of the time, as
 // far as the records are queryable within nine fifths of MaxAge.
 func (s *session) pause(rows int) time.Duration {
 	pause := min(s.cfg.MinPause*time.Duration(max(1, s.peers.Load())), max(s.cfg.MinPause, s.cfg.MaxAge))
 	if took := time.Duration(s.took.Load()); rows < fewRows {
-		pause = max(pause, min(8*took, s.cfg.MaxAge*9/5-took))
+		pause = max(pause, min(16*took, s.cfg.MaxAge*9/5-took))
 	}
 	return pause
 }
