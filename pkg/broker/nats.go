@@ -44,7 +44,8 @@ func OverNATS(nc *nats.Conn) (*NATS, error) {
 }
 
 // Publish bypasses the publish calls of nats.go, which retry by themselves.
-func (n *NATS) Publish(ctx context.Context, msg *nats.Msg) (Ack, error) {
+func (n *NATS) Publish(ctx context.Context, msg *nats.Msg) (_ Ack, err error) {
+	defer plainly(&err)
 	if _, limited := ctx.Deadline(); !limited {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, answerLimit)
@@ -69,7 +70,8 @@ func (n *NATS) Publish(ctx context.Context, msg *nats.Msg) (Ack, error) {
 	return Ack{answer.Stream, answer.Sequence, answer.Duplicate}, nil
 }
 
-func (n *NATS) Info(ctx context.Context, stream, subjects string) (*jetstream.StreamInfo, error) {
+func (n *NATS) Info(ctx context.Context, stream, subjects string) (_ *jetstream.StreamInfo, err error) {
+	defer plainly(&err)
 	handle, err := n.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, err
@@ -93,7 +95,8 @@ func (n *NATS) handle(ctx context.Context, stream string) (jetstream.Stream, err
 	return handle, err
 }
 
-func (n *NATS) Get(ctx context.Context, stream string, seq uint64, subject string) (*jetstream.RawStreamMsg, error) {
+func (n *NATS) Get(ctx context.Context, stream string, seq uint64, subject string) (_ *jetstream.RawStreamMsg, err error) {
+	defer plainly(&err)
 	handle, err := n.handle(ctx, stream)
 	if err != nil {
 		return nil, err
@@ -104,7 +107,8 @@ func (n *NATS) Get(ctx context.Context, stream string, seq uint64, subject strin
 	return handle.GetMsg(ctx, seq)
 }
 
-func (n *NATS) Last(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+func (n *NATS) Last(ctx context.Context, stream, subject string) (_ *jetstream.RawStreamMsg, err error) {
+	defer plainly(&err)
 	handle, err := n.handle(ctx, stream)
 	if err != nil {
 		return nil, err
@@ -112,7 +116,8 @@ func (n *NATS) Last(ctx context.Context, stream, subject string) (*jetstream.Raw
 	return handle.GetLastMsgForSubject(ctx, subject)
 }
 
-func (n *NATS) Purge(ctx context.Context, stream, subject string, before uint64) error {
+func (n *NATS) Purge(ctx context.Context, stream, subject string, before uint64) (err error) {
+	defer plainly(&err)
 	handle, err := n.handle(ctx, stream)
 	if err != nil {
 		return err
@@ -127,7 +132,8 @@ func (n *NATS) Purge(ctx context.Context, stream, subject string, before uint64)
 	return handle.Purge(ctx, options...)
 }
 
-func (n *NATS) Delete(ctx context.Context, stream string, seq uint64, erase bool) error {
+func (n *NATS) Delete(ctx context.Context, stream string, seq uint64, erase bool) (err error) {
+	defer plainly(&err)
 	handle, err := n.handle(ctx, stream)
 	switch {
 	case err != nil:
@@ -139,6 +145,7 @@ func (n *NATS) Delete(ctx context.Context, stream string, seq uint64, erase bool
 }
 
 func (n *NATS) Names(ctx context.Context, subject string) (names []string, err error) {
+	defer plainly(&err)
 	list := n.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
 	for name := range list.Name() {
 		names = append(names, name)
@@ -155,6 +162,7 @@ func (n *NATS) Update(ctx context.Context, cfg jetstream.StreamConfig) (*jetstre
 }
 
 func (n *NATS) keep(handle jetstream.Stream, err error) (*jetstream.StreamInfo, error) {
+	plainly(&err)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +188,8 @@ func (n *NATS) Lost(ctx context.Context, f func()) {
 
 // Read creates a consumer, which is lost with its server or connection: the caller keeps
 // the position.
-func (n *NATS) Read(ctx context.Context, stream string, from From) (Reading, error) {
+func (n *NATS) Read(ctx context.Context, stream string, from From) (_ Reading, err error) {
+	defer plainly(&err)
 	cfg := jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readerIdle,
 		FilterSubject: from.Subject, HeadersOnly: from.Heads,
@@ -218,7 +227,8 @@ func (r *reading) Begun() (behind, pending uint64) {
 	return info.Delivered.Stream, info.NumPending
 }
 
-func (r *reading) Next(ctx context.Context) (Message, error) {
+func (r *reading) Next(ctx context.Context) (_ Message, err error) {
+	defer plainly(&err)
 	messages, err := r.begin()
 	if err != nil {
 		return Message{}, err
