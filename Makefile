@@ -213,10 +213,6 @@ upgrade: engine | need ## roll apis and ingesters from a version (PREVIOUS=COMMI
 		cd .cache/previous/source && $(GO) build -trimpath -o ../ ./cmd/api ./cmd/ingester ./cmd/sluice && ln -s ../../$(ENGINE) ../libchdb.so; }
 	$(GO) run ./cmd/internal/chaos upgrade $(if $(PREVIOUS),--previous .cache/previous) $(ARGS)
 
-CLUSTER_ROUNDS ?= 20
-cluster: engine | need ## three official NATS servers by deploy/nats/cluster.conf under load: CLUSTER_ROUNDS leaders are killed (20)
-	CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) $(GO) test -count=1 -v -timeout 30m -run '^TestNATSCluster$$' ./cmd/internal/endtoend
-
 # The same commit and the same Go give the same bytes: times are those of the commit. The
 # engine is not ours to ship; its lock says which one npm is to fetch.
 RELEASED := linux/amd64/linux-x64-gnu linux/arm64/linux-arm64-gnu darwin/arm64/darwin-arm64 darwin/amd64/darwin-x64
@@ -261,4 +257,4 @@ need:
 	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
 	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos cluster soak simulate simulate-faults upgrade bench rivals hostile clean need
+.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos soak simulate simulate-faults upgrade bench rivals hostile clean need
