@@ -40,13 +40,13 @@ FROM
             if(o.migrated = '', o.version, toInt64OrNull(now[3])) AS version, if(o.migrated = '', o.element_id, now[4]) AS element_id,
             bpmn_element_type, flow_scope_key, entered_at, activated_at, completed_at, terminated_at, state
         FROM flow.element_instances AS o FINAL
-        WHERE (source, process_instance_key) GLOBAL NOT IN ({{.Moved}})
+        WHERE process_instance_key GLOBAL NOT IN ({{.Moved}})
         UNION ALL
         WITH splitByChar('\t', m.migrated) AS now
         SELECT source, process_instance_key, key, tenant_id, if(m.migrated = '', m.bpmn_process_id, now[2]) AS bpmn_process_id,
             if(m.migrated = '', m.version, toInt64OrNull(now[3])) AS version, if(m.migrated = '', m.element_id, now[4]) AS element_id,
             bpmn_element_type, flow_scope_key, entered_at, activated_at, completed_at, terminated_at, state
-        FROM {{merged "element_instances AS m" "(p.source, p.bpmn_process_id, p.process_instance_key) GLOBAL IN (SELECT source, arrayJoin(processes), process_instance_key FROM flow.process_instances WHERE (source, process_instance_key) GLOBAL IN (" .Moved "))"}}
+        FROM {{merged "element_instances AS m" "p.process_instance_key GLOBAL IN (" .Moved ")"}}
     ) AS e
 
 -- The element instances of v_element_instances that are entered and not left: a question about these alone costs far less.
