@@ -1,45 +1,43 @@
--- Questions analysts and operators ask, one statement each. docs/analytics.md
--- is made of this file, and the tests compare every answer with what really
--- happened in simulated engines.
+-- Questions of analysts and operators, one statement each. docs/analytics.md is generated
+-- from this file. The tests compare every answer with the truth of simulated engines.
 --
--- A question begins with "-- question NAME: the question", then says what its
--- answer means. "-- example" gives parameters another example than they have here, and
--- "by default" is what sluice ask takes when it is given no value.
--- Durations are milliseconds and end in _ms; times are UTC. Percentiles are exact, and
--- lie between two values where no value is there, as those of pandas and numpy: the p50 of
--- 2 s and 60 s is 31 s. Times may be given as 2025-11-21, 2025-11-21 08:00:00 (UTC),
--- 2025-11-21T08:00:00Z, or with an offset such as +02:00.
+-- A question begins with "-- question NAME: the question" and the meaning of its answer.
+-- "-- example" replaces the example of a parameter. "by default" is the value that sluice
+-- ask takes when none is given.
+-- Durations are milliseconds and end in _ms; times are UTC. Percentiles are exact and
+-- interpolated, as those of pandas and numpy: the p50 of 2 s and 60 s is 31 s. A time is
+-- 2025-11-21, 2025-11-21 08:00:00 (UTC), 2025-11-21T08:00:00Z, or has an offset such as +02:00.
 --
--- Where many instances are put together, cityHash64(source, process_instance_key) stands
--- for one: numbers are compared several times as fast as texts. Of a hundred million
--- instances two have the same one with a probability of 3 in 10,000.
+-- Where many instances are aggregated, cityHash64(source, process_instance_key) replaces the
+-- key: numbers are compared several times as fast as texts. Among a hundred million
+-- instances, the probability of a collision is 3 in 10,000.
 --
 -- parameter source = cluster-a: the engine
 -- parameter process = order: BPMN process id; empty for all processes
 -- parameter tenant = : tenant; empty for all tenants
--- parameter from = 2025-10-01 00:00:00: the first moment
--- parameter to = 2025-12-01 00:00:00: the moment after the last one
--- parameter now = 2025-11-21 08:00:00: the moment of which is asked; a program passes the present one
+-- parameter from = 2025-10-01 00:00:00: start of the period, inclusive
+-- parameter to = 2025-12-01 00:00:00: end of the period, exclusive
+-- parameter now = 2025-11-21 08:00:00: time as of which the question is answered; programs pass the current time
 -- parameter first = order_placed: element id
 -- parameter second = ship: element id
--- parameter quiet = 3600 by default: seconds
--- parameter words = ['timed','out']: all of these, as whole words and in this case
+-- parameter quiet = 3600 by default: seconds without an event
+-- parameter words = ['timed','out']: whole words that must all occur, case-sensitive
 -- parameter instance = 4503599627371432: process instance key
 -- parameter name = country: name of a variable
--- parameter value = "DE": JSON of its value, a text with its quotes
--- parameter limit = 100 by default: rows at most
--- parameter tree = 1 by default: 1: an instance with all that it called; 0: an instance by itself
--- parameter targets = {"order":3600,"ship":60}: seconds by element id, JSON
--- parameter against = : the first moment of the other period; empty for the period just before
+-- parameter value = "DE": its value as JSON; a text includes its quotes
+-- parameter limit = 100 by default: maximum number of rows
+-- parameter tree = 1 by default: 1: an instance including the instances that it called; 0: an instance alone
+-- parameter targets = {"order":3600,"ship":60}: target durations in seconds by element id, as JSON
+-- parameter against = : start of the other period; empty for the preceding period
 -- parameter business_key = : business key; empty for all
 -- parameter zone = UTC by default: time zone, such as Europe/Berlin
 
 -- question durations: How long do instances take, by process, version and tenant?
--- Instances that were started in the time and have completed; canceled ones do not count. With tree = 1 an instance takes the
--- time of all that it called, for which it waits; with tree = 0 the time in which an instance that it called was there is left out.
+-- Completed instances that started in the period; canceled ones are excluded. With tree = 1 a duration includes the time that an
+-- instance waits for called instances; with tree = 0 it excludes the time during which a called instance ran.
 WITH
     (
-        -- Called instances may run at the same time: moments that several of them share count once.
+        -- Called instances may overlap: overlapping time counts once.
         SELECT (arrayConcat([toUInt64(0)], groupArray(instance)), arrayConcat([toInt64(0)], groupArray(ms)))
         FROM
         (
@@ -50,7 +48,7 @@ WITH
             WHERE {tree:UInt8} = 0 AND parent_process_instance_key != '' AND duration_ms IS NOT NULL
             GROUP BY instance
         )
-    ) AS called, -- callers, and the time in which an instance that they called was there
+    ) AS called, -- callers, and the time during which an instance that they called ran
     quantilesExactInclusive(0.5, 0.9, 0.95, 0.99)(own_ms) AS percentiles
 SELECT source, bpmn_process_id, any(process_name) AS process_name, version, tenant_id, count() AS instances, round(avg(own_ms)) AS avg_ms,
     percentiles[1] AS p50_ms, percentiles[2] AS p90_ms, percentiles[3] AS p95_ms, percentiles[4] AS p99_ms, max(own_ms) AS max_ms
@@ -65,10 +63,10 @@ GROUP BY source, bpmn_process_id, version, tenant_id
 ORDER BY source, bpmn_process_id, version, tenant_id;
 
 -- question heatmap: Where do instances spend their time?
--- Elements entered in the time, by the process they belong to now. active are there now; failed have had an incident. A time is
--- from the activation to the end, also of an element that was canceled or cut off by a boundary event; of one that is
--- there now it is the time until now. A multi-instance body is a line of its own, MULTI_INSTANCE_BODY; its turns have the type
--- of the activity. What an instance had left before a migration stays with its earlier process and version: these may
+-- Elements entered in the period, by the process they belong to now. active counts elements that are active now, failed those that had
+-- an incident. A duration is from the activation to the end, including elements that were canceled or interrupted by a boundary event;
+-- for active elements it ends now. A multi-instance body has a row of its own, MULTI_INSTANCE_BODY; its iterations have the type
+-- of the activity. Elements that ended before a migration belong to the earlier process and version, which may therefore
 -- have more executions of an element than instances.
 SELECT source, bpmn_process_id, element_id, name AS element_name, bpmn_element_type, executions, active, terminated, failed, p50_ms, p95_ms, total_ms
 FROM
@@ -91,7 +89,7 @@ GLOBAL LEFT JOIN flow.v_element_names AS n USING (source, bpmn_process_id, eleme
 ORDER BY total_ms DESC, source, bpmn_process_id, element_id, bpmn_element_type;
 
 -- question incident_rate: How many instances have incidents, and how long until they are resolved?
--- Instances started in the time, by the process they belong to now. An incident also ends with its element.
+-- Instances started in the period, by the process they belong to now. An incident also ends with its element.
 -- example process=
 SELECT p.source AS source, p.bpmn_process_id AS bpmn_process_id, any(p.process_name) AS process_name, count() AS instances,
     countIf(n.incidents > 0) AS with_incidents, sum(n.incidents) AS incidents, sum(n.open_now) AS open_now,
@@ -113,7 +111,8 @@ LEFT JOIN
 GROUP BY source, bpmn_process_id
 ORDER BY incidents DESC, source, bpmn_process_id;
 
--- question incidents_by_type: Which kinds of incidents are there, and which are open?
+-- question incidents_by_type: Which types of incidents occur, and which are open?
+-- Incidents created in the period.
 SELECT source, bpmn_process_id, element_id, any(element_name) AS element_name, error_type, count() AS incidents, countIf(open) AS open_now,
     uniqExact(process_instance_key) AS instances, quantileExactInclusive(0.5)(resolution_ms) AS p50_resolution_ms, max(created_at) AS last_at
 FROM flow.v_incidents
@@ -122,9 +121,10 @@ WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND creat
 GROUP BY source, bpmn_process_id, element_id, error_type
 ORDER BY incidents DESC, source, bpmn_process_id, element_id, error_type;
 
--- question automation_rate: How many instances run without people?
--- Instances started in the time that have completed, and those of them that had no user task and no manual task. With tree = 1
--- an instance counts with all that it called: one whose called instance had such a task did not run without people.
+-- question automation_rate: How many instances complete without a user task?
+-- Completed instances that started in the period, and those of them without a user task or manual task. With tree = 1 tasks of called
+-- instances count too. Tables are read instead of views, to compute no other
+-- column for every instance.
 -- example process=
 WITH RECURSIVE
     callers AS
@@ -155,6 +155,7 @@ GROUP BY source, bpmn_process_id, version
 ORDER BY source, bpmn_process_id, version;
 
 -- question incident_free_rate: How many instances complete without an incident?
+-- Completed instances that started in the period.
 -- example process=
 SELECT source, bpmn_process_id, any(process_name) AS process_name, version, count() AS completed, countIf(incidents = 0) AS incident_free,
     round(incident_free / completed, 4) AS incident_free_rate
@@ -165,8 +166,8 @@ GROUP BY source, bpmn_process_id, version
 ORDER BY source, bpmn_process_id, version;
 
 -- question bottlenecks: Where are instances waiting now?
--- Elements that are entered and not left; what only holds others (processes, sub-processes,
--- call activities, multi-instance bodies) does not wait itself. ACTIVATING is stuck before it is active.
+-- Active elements, without containers (processes, sub-processes, call activities, multi-instance bodies).
+-- An element that stays ACTIVATING is stuck before its activation.
 -- example process=
 SELECT source, bpmn_process_id, element_id, any(element_name) AS element_name, bpmn_element_type, state, count() AS waiting, min(entered_at) AS oldest,
     quantileExactInclusive(0.5)(wait_ms) AS p50_wait_ms, max(wait_ms) AS max_wait_ms
@@ -181,8 +182,8 @@ GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, state
 ORDER BY waiting DESC, source, bpmn_process_id, element_id, bpmn_element_type, state;
 
 -- question outliers: Which executions of an element take far longer than the others?
--- Longer than the third quartile by more than 1.5 times the distance of the quartiles (Tukey's fence). Canceled executions
--- and those cut off by a boundary event count; one that is still running counts with its time until now.
+-- Executions that exceed the third quartile by more than 1.5 times the interquartile range (Tukey's fence), including executions
+-- that were canceled or interrupted by a boundary event. The duration of an active element ends now.
 WITH quartiles[3] + 1.5 * (quartiles[3] - quartiles[1]) AS fence
 SELECT source, bpmn_process_id, element_id, name AS element_name, bpmn_element_type, one.2 AS process_instance_key, one.3 AS element_instance_key, one.4 AS state, one.1 AS duration_ms,
     quartiles[2] AS p50_ms, toInt64(fence) AS fence_ms
@@ -206,7 +207,7 @@ ORDER BY duration_ms DESC, source, element_instance_key
 LIMIT {limit:UInt32};
 
 -- question funnel: How many instances get from one element to another, and how fast?
--- Instances started in the time that have activated the first element; of these, the ones that activated the second one later or at once.
+-- Instances started in the period that activated the first element, and those of them that activated the second element then or later.
 SELECT source, count() AS reached_first, countIf(notEmpty(later)) AS reached_second, round(reached_second / reached_first, 4) AS share,
     quantileExactInclusiveOrNullIf(0.5)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p50_ms,
     quantileExactInclusiveOrNullIf(0.95)(dateDiff('millisecond', first_at, later[1]), notEmpty(later)) AS p95_ms
@@ -227,29 +228,29 @@ FROM
 GROUP BY source
 ORDER BY source;
 
--- question variants: Which ways do instances take through a process?
--- The elements of completed instances in the order of their activation; one that follows itself, as the turns
--- of a loop do, is there once. path_names has the id of an element without a name. Parallel branches give a variant for each order they happened in.
+-- question variants: Which paths do instances take through a process?
+-- The elements of completed instances in the order of their activation. Consecutive repetitions of an element, such as iterations
+-- of a loop, are listed once. path_names has the id of an element without a name. Each order of parallel branches is a variant.
 -- example process=claim
-WITH completed AS
-(
-    SELECT source, bpmn_process_id, process_name, processes, cityHash64(source, process_instance_key) AS instance, duration_ms
-    FROM flow.v_process_instances
-    WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-        AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-)
 SELECT source, bpmn_process_id, process_name, arrayStringConcat(steps, ' > ') AS path, arrayStringConcat(arrayMap(id -> if(names[id] = '', id, names[id]), steps), ' > ') AS path_names, instances, share, p50_ms
 FROM
 (
     SELECT source, bpmn_process_id, any(process_name) AS process_name, steps, count() AS instances,
         round(instances / sum(instances) OVER (PARTITION BY source, bpmn_process_id), 4) AS share, quantileExactInclusive(0.5)(duration_ms) AS p50_ms
-    FROM completed
+    FROM
+    (
+        SELECT source, bpmn_process_id, process_name, cityHash64(source, process_instance_key) AS instance, duration_ms
+        FROM flow.v_process_instances
+        WHERE state = 'COMPLETED' AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+            AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+    ) AS completed
     GLOBAL INNER JOIN
     (
         SELECT cityHash64(source, process_instance_key) AS instance, arrayCompact(arraySort(groupArray((activated_at, key, element_id))).3) AS steps
         FROM flow.v_element_instances
         WHERE entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND activated_at IS NOT NULL
-            AND bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND (source, bpmn_process_id) GLOBAL IN (SELECT source, arrayJoin(processes) FROM completed)
+            AND bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY')
+            AND ({process:String} = '' OR bpmn_process_id GLOBAL IN (SELECT arrayJoin(processes) FROM flow.v_process_instances WHERE has(processes, {process:String})))
         GROUP BY instance
     ) AS elements USING instance
     GROUP BY source, bpmn_process_id, steps
@@ -260,11 +261,10 @@ GLOBAL LEFT JOIN (SELECT source, bpmn_process_id, mapFromArrays(groupArray(eleme
 ORDER BY instances DESC, source, bpmn_process_id, path;
 
 -- question directly_follows: Which element follows which, how often, and after what time?
--- An element follows another by a sequence flow, as the engine took it (SEQUENCE_FLOW_TAKEN), and a boundary event follows its
--- element; the BPMN of the version says what a flow joins. The time is until the element is entered: at a join it is what a
--- branch waits for the others. Ids are those that elements had then. Flows of versions whose
--- BPMN is not here (v_process_definitions) are left out.
--- Few of many records: one that is in two parts for a moment is taken once by groupUniqArray.
+-- An element follows another by a sequence flow that the engine took (SEQUENCE_FLOW_TAKEN); a boundary event follows its element.
+-- The BPMN of the version defines what a flow connects. The time ends when the element is entered: at a join it is the time that a
+-- branch waits for the others. Element ids are those before a migration. Flows of versions without BPMN in v_process_definitions
+-- are left out. The table of records is read without FINAL, to save its merge; groupUniqArray drops duplicates.
 WITH
     (
         SELECT (arrayConcat([0], groupArray(cityHash64(source, process_definition_key, way.1))), arrayConcat([''], groupArray(way.2)), arrayConcat([''], groupArray(way.3)))
@@ -283,7 +283,7 @@ FROM
         uniqExact(s.instance) AS instances, quantileExactInclusive(0.5)(s.step.2) AS p50_gap_ms, max(s.step.2) AS max_gap_ms
     FROM
     (
-        -- A moment is (ms, position, key, what): of a flow that was taken its place in ways and its target, of an entry the element.
+        -- A tuple is (ms, position, key, ...): of a flow its index in ways and its target, of an entered element its id.
         SELECT instance,
             arrayJoin(arrayMap(t -> (t.4, nullIf(arrayFirst(e -> e.4 = t.5 AND (e.1, e.2) >= (t.1, t.2), entered).1, 0) - t.1), taken)) AS step
         FROM
@@ -307,7 +307,7 @@ FROM
         WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
             AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     ) AS p ON p.instance = s.instance
-    WHERE s.step.2 IS NOT NULL -- a branch that waits at a join is followed by nothing yet
+    WHERE s.step.2 IS NOT NULL -- nothing follows a branch that waits at a join
     GROUP BY source, bpmn_process_id, from_id, to_id
 ) AS f
 GLOBAL LEFT JOIN flow.v_element_names AS a ON a.source = f.source AND a.bpmn_process_id = f.bpmn_process_id AND a.element_id = f.from_id
@@ -315,8 +315,8 @@ GLOBAL LEFT JOIN flow.v_element_names AS b ON b.source = f.source AND b.bpmn_pro
 ORDER BY source, bpmn_process_id, times DESC, from_id, to_id;
 
 -- question job_latency: How long do jobs wait for a worker, and how long does the work take?
--- Completed jobs, by type. queue is from the creation to the last activation, failed tries included; work from that to
--- the completion. Both need JOB_BATCH records, which engines export only when told to; total needs none.
+-- Completed jobs created in the period, by type. queue is from the creation to the last activation, including failed attempts; work is
+-- from that to the completion. Both need JOB_BATCH records, which engines export only if configured; total does not.
 WITH
     quantilesExactInclusive(0.5, 0.95)(dateDiff('millisecond', created_at, activated_at)) AS queue_ms,
     quantilesExactInclusive(0.5, 0.95)(dateDiff('millisecond', activated_at, completed_at)) AS work_ms,
@@ -331,8 +331,8 @@ GROUP BY source, job_type
 ORDER BY jobs DESC, source, job_type;
 
 -- question workers: Which workers fail most?
--- Each failure counts for the worker that had the job then, so this reads the events of jobs themselves.
--- Other records are passed over before rows are put together (PREWHERE); v_records says the same and takes longer.
+-- A failure counts for the worker that had the job at that time, so the question reads the events of jobs.
+-- PREWHERE on the table of records skips other records before FINAL merges rows; v_records has the same rows and takes longer.
 SELECT source, worker, job_type, countIf(intent = 'COMPLETED') AS completed, countIf(intent = 'FAILED') AS failures,
     countIf(intent = 'TIMED_OUT') AS timeouts, countIf(intent = 'ERROR_THROWN') AS errors_thrown,
     round(failures / (completed + failures + timeouts + errors_thrown), 4) AS failure_rate
@@ -345,7 +345,7 @@ ORDER BY failures DESC, source, worker, job_type
 LIMIT {limit:UInt32};
 
 -- question retries_exhausted: Which jobs have no retries left?
--- exhausted had none at some time; now have none and wait for an operator to give them new ones.
+-- Jobs created in the period. exhausted counts jobs that had no retries at some time, now those that have none and wait for an operator.
 SELECT source, bpmn_process_id, any(process_name) AS process_name, job_type, count() AS jobs, countIf(min_retries = 0) AS exhausted,
     countIf(retries = 0 AND open) AS now
 FROM flow.v_jobs
@@ -355,8 +355,9 @@ GROUP BY source, bpmn_process_id, job_type
 HAVING exhausted > 0
 ORDER BY exhausted DESC, source, bpmn_process_id, job_type;
 
--- question deadline_breaches: Which jobs are not done within their time?
--- timed_out lost their worker at least once; late were completed after their deadline, before the engine had noticed.
+-- question deadline_breaches: Which jobs miss their deadline?
+-- Jobs created in the period. timed_out counts jobs that timed out at least once, late those that completed after their deadline without
+-- a time-out.
 SELECT source, job_type, count() AS jobs, countIf(j.timeouts > 0) AS timed_out, sum(j.timeouts) AS timeouts, countIf(completed_late) AS late,
     max(late_ms) AS max_late_ms, round(countIf(j.timeouts > 0 OR completed_late) / jobs, 4) AS breach_rate
 FROM flow.v_jobs AS j
@@ -366,7 +367,7 @@ GROUP BY source, job_type
 ORDER BY breach_rate DESC, source, job_type;
 
 -- question error_patterns: Which errors do workers report most?
--- Failed jobs by their message, with every number replaced by #. PREWHERE as in workers.
+-- Failed jobs by message, with every number replaced by #. PREWHERE as in workers.
 SELECT source, job_type, error_code, replaceRegexpAll(error_message, '[0-9]+', '#') AS pattern, count() AS failures,
     uniqExact(process_instance_key) AS instances, max(ts) AS last_at
 FROM flow.records FINAL
@@ -377,9 +378,9 @@ GROUP BY source, job_type, error_code, pattern
 ORDER BY failures DESC, source, job_type, error_code, pattern
 LIMIT {limit:UInt32};
 
--- question error_text: Which records speak of an error?
--- The text index answers it, and finds first how far back the latest go: as many moments as rows are wanted, so that only
--- these are read. Before ClickHouse 26.2 use hasToken once for each word. LIMIT 1 BY as in error_patterns.
+-- question error_text: Which records contain an error text?
+-- The text index finds the times of the latest matches, as many as rows are requested; only records from then on are read.
+-- Before ClickHouse 26.2 use hasToken for each word. LIMIT 1 BY drops duplicates that are not merged yet.
 SELECT r.source AS source, r.ts AS ts, r.bpmn_process_id AS bpmn_process_id, p.name AS process_name, r.process_instance_key AS process_instance_key, r.value_type AS value_type,
     r.intent AS intent, r.element_id AS element_id, e.name AS element_name, r.error_message AS error_message
 FROM
@@ -406,8 +407,8 @@ GLOBAL LEFT JOIN flow.v_element_names AS e ON e.source = r.source AND e.bpmn_pro
 ORDER BY ts DESC, source, r.partition_id, r.position;
 
 -- question throughput: How many instances start and end, by hour and version?
--- Every hour of the time has a line for each version of which an instance started or ended in that time, also an hour in which
--- none did. Hours begin as the clocks of the time zone do.
+-- Each hour of the period has a row for each version of which an instance started or ended in the period; hours without any have
+-- zeros. Hours are those of the time zone.
 -- example from=2025-11-21T04:00:00Z
 -- example to=2025-11-21T12:00:00+01:00
 -- example zone=Europe/Berlin
@@ -428,13 +429,12 @@ FROM
     ORDER BY source, bpmn_process_id, version,
         hour WITH FILL FROM toStartOfHour(toDateTime(parseDateTime64BestEffort({from:String}, 3, 'UTC'), {zone:String})) TO toDateTime(parseDateTime64BestEffort({to:String}, 3, 'UTC'), {zone:String}) STEP 3600
 )
-WHERE source != '' -- of a time in which nothing happened, the hours alone are there
+WHERE source != '' -- a period without events has hours only
 ORDER BY source, bpmn_process_id, version, hour;
 
 -- question work_in_progress: How many instances are in progress, hour by hour?
--- active is the number at the end of the hour, or at the end of the time in its last one: of instances that were started until then,
--- also before the time, and had not ended. Every hour of the time has a line for each process that was in progress in it. Hours
--- begin as the clocks of the time zone do.
+-- active is the number at the end of the hour or of the period: instances that had started, also before the period, and had not ended.
+-- Each hour of the period has a row for each process that was in progress in the period. Hours are those of the time zone.
 -- example from=2025-11-21T04:00:00Z
 -- example to=2025-11-21T12:00:00+01:00
 -- example zone=Europe/Berlin
@@ -458,12 +458,12 @@ FROM
     ORDER BY source, bpmn_process_id,
         hour WITH FILL FROM toStartOfHour(toDateTime(first_moment, {zone:String})) TO toDateTime(end_moment, {zone:String}) STEP 3600
 )
-WHERE source != '' -- of a time in which nothing was in progress, the hours alone are there
+WHERE source != '' -- a period without instances has hours only
 ORDER BY source, bpmn_process_id, hour;
 
--- question stuck: Which instances have neither ended nor moved for long?
--- An instance moves when anything happens to its own elements, jobs and incidents. open_incidents are its own, incidents_below those of the
--- instances that it called, and of those that these called: what it waits for may be there.
+-- question stuck: Which active instances have had no event for long?
+-- Events are those of its own elements, jobs, and incidents. open_incidents counts its own, incidents_below those of all instances below
+-- it in the call tree, which it may wait for.
 SELECT source, bpmn_process_id, process_name, version, process_instance_key, business_key, started_at, last_seen,
     dateDiff('millisecond', last_seen, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS silent_ms, open_incidents, incidents_below
 FROM flow.v_process_instances
@@ -474,7 +474,7 @@ ORDER BY last_seen, source, process_instance_key
 LIMIT {limit:UInt32};
 
 -- question version_comparison: Is the new version better than the old one?
--- Instances started in the time, by the version they belong to now. Durations are of those that have completed.
+-- Instances started in the period, by the version they belong to now. Durations are those of completed instances.
 SELECT source, bpmn_process_id, any(process_name) AS process_name, version, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CANCELED') AS canceled,
     quantileExactInclusiveIf(0.5)(duration_ms, state = 'COMPLETED') AS p50_ms, quantileExactInclusiveIf(0.95)(duration_ms, state = 'COMPLETED') AS p95_ms,
     round(countIf(incidents > 0) / instances, 4) AS incident_share, round(sum(job_failures) / instances, 4) AS job_failures_per_instance
@@ -485,6 +485,7 @@ GROUP BY source, bpmn_process_id, version
 ORDER BY source, bpmn_process_id, version;
 
 -- question tenant_comparison: How do tenants differ?
+-- Instances started in the period. Durations are those of completed instances.
 SELECT source, tenant_id, count() AS instances, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CANCELED') AS canceled,
     quantileExactInclusiveIf(0.5)(duration_ms, state = 'COMPLETED') AS p50_ms, quantileExactInclusiveIf(0.95)(duration_ms, state = 'COMPLETED') AS p95_ms,
     round(countIf(incidents > 0) / instances, 4) AS incident_share, round(sum(job_failures) / instances, 4) AS job_failures_per_instance
@@ -494,8 +495,8 @@ GROUP BY source, tenant_id
 ORDER BY source, tenant_id;
 
 -- question period_comparison: Is this period better than another one?
--- Instances started in the time, and those started in a period as long that begins at against; empty for the one just before.
--- Durations are of those that have completed; p50_change is the part by which p50 has grown.
+-- Instances started in the period, and in another period of the same length that begins at against.
+-- Durations are those of completed instances; p50_change is the relative change of p50.
 -- example from=2025-11-21 06:00:00
 -- example to=2025-11-21 07:00:00
 -- example process=
@@ -519,10 +520,10 @@ FROM
 GROUP BY source, bpmn_process_id
 ORDER BY source, bpmn_process_id;
 
--- question targets: How often do processes and elements keep their target durations?
--- targets are seconds by element id, as JSON; a process has its bpmn_process_id. Elements entered in the time: within ended in time, late did
--- not, or are there longer already; those that are there and may still keep it are open. Canceled ones do not count. share is that
--- of within in within and late.
+-- question targets: How often do processes and elements meet their target durations?
+-- Elements entered in the period whose id targets has; a process has its bpmn_process_id. within counts those that completed within the
+-- target, late those that exceeded it, active ones included, and open active ones within it. Canceled elements are excluded. share is
+-- within / (within + late).
 SELECT source, bpmn_process_id, any(process_name) AS process_name, element_id, any(element_name) AS element_name, bpmn_element_type, target_s,
     count() AS executions, countIf(state = 'COMPLETED' AND ms <= 1000 * target_s) AS within, countIf(ms > 1000 * target_s) AS late, executions - within - late AS open,
     round(within / nullIf(within + late, 0), 4) AS share, quantileExactInclusive(0.5)(ms) AS p50_ms, quantileExactInclusive(0.95)(ms) AS p95_ms
@@ -538,10 +539,10 @@ FROM
 GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, target_s
 ORDER BY source, bpmn_process_id, element_id, bpmn_element_type;
 
--- question rework: Which elements do instances pass again, and what time does that take?
--- Elements entered in the time. An element is passed again when it is entered more than once in the same scope, the instance or a
--- sub-process: by a loop of the model, or by a modification. The turns of a multi-instance activity are not that. rework_ms is the
--- time of all passes but the first ones, until now of one that is there.
+-- question rework: Which elements do instances repeat, and how long does that take?
+-- Elements entered in the period. A repetition is an element that is entered more than once in the same scope, the instance or a
+-- sub-process: by a loop of the model, or by a modification. Iterations of a multi-instance activity are no repetitions. rework_ms is
+-- the duration of all passes after the first; that of an active element ends now.
 -- example process=
 SELECT source, bpmn_process_id, element_id, name AS element_name, bpmn_element_type, instances, instances_again, share, passes, passes_again, most_passes, rework_ms
 FROM
@@ -568,9 +569,9 @@ GLOBAL LEFT JOIN flow.v_element_names AS n USING (source, bpmn_process_id, eleme
 ORDER BY passes_again DESC, source, bpmn_process_id, element_id, bpmn_element_type;
 
 -- question timeline: What has happened in an instance?
--- Every event of it once, whichever partition wrote it. Positions order the records of one partition only. Only days are
--- read on which the instance may have had any: from the day before its first event on, and of one that has ended to the day after its last.
--- The days are read from the table behind v_process_instances, where they take half the time.
+-- All events of the instance, from every partition. Positions order the records of one partition only. Days are read from the day before
+-- its first event on, for an ended instance to the day after its last.
+-- Its first and last event are read from the table behind v_process_instances, which takes half the time.
 WITH
     (
         SELECT (ifNull(toDate(min(first_seen)), toDate('1970-01-02')) - 1, if(max(state) >= 3, ifNull(toDate(max(last_seen)), toDate('2149-06-05')) + 1, toDate('2149-06-06')))
@@ -583,9 +584,9 @@ WHERE source = {source:String} AND process_instance_key = {instance:String} AND 
     AND (toDate(ts) BETWEEN days.1 AND days.2 OR toDate(ts) = toDate('1970-01-01'))
 ORDER BY ts, partition_id, position;
 
--- question instance_tree: Which instances has an instance called?
--- The instance itself has depth 0; element_id is the call activity that began the others. All of them began
--- while it was there, so only that time is looked at. Calls are read from the table behind v_process_instances, as that takes a quarter of the time.
+-- question instance_tree: Which instances did an instance call?
+-- The instance itself has depth 0; element_id is the call activity that started a called instance. Called instances start while their
+-- caller is active, so only that time is read. Calls are read from the table behind v_process_instances, which takes a quarter of the time.
 WITH RECURSIVE
     (
         SELECT (ifNull(min(started_at), toDateTime64(0, 3, 'UTC')), coalesce(max(completed_at), max(terminated_at), toDateTime64('2200-01-01', 3, 'UTC')))
@@ -623,8 +624,8 @@ LEFT JOIN
 ) AS e ON e.key = i.parent_element_instance_key
 ORDER BY depth, process_instance_key;
 
--- question usage: How much is used, by month and tenant?
--- Instances that were started, apart from those that call activities began, and what ended; all times are UTC.
+-- question usage: How many instances run, by month and tenant?
+-- Instances by the month (UTC) in which they started; instances that call activities started are counted separately.
 SELECT source, toStartOfMonth(started_at) AS month, tenant_id, countIf(parent_process_instance_key = '') AS instances,
     countIf(parent_process_instance_key != '') AS called_instances, countIf(state = 'COMPLETED') AS completed, uniqExact(bpmn_process_id) AS processes
 FROM flow.v_process_instances
@@ -633,7 +634,7 @@ GROUP BY source, month, tenant_id
 ORDER BY source, month, tenant_id;
 
 -- question variable_filter: Which instances have a variable with this value now?
--- Variables of the instance itself, not those of a scope inside. Numbers compare better with JSONExtractFloat(value).
+-- Variables of the instance, without those of inner scopes. Compare numbers with JSONExtractFloat(value).
 SELECT source, process_instance_key, bpmn_process_id, process_name, name, value, first_value, changes, updated_at
 FROM flow.v_variables
 WHERE name = {name:String} AND value = {value:String} AND toString(scope_key) = process_instance_key
@@ -642,7 +643,7 @@ ORDER BY updated_at DESC, source, process_instance_key
 LIMIT {limit:UInt32};
 
 -- question durations_by_variable: How long do instances take, by the value of a variable?
--- Completed instances that were started in the time, by the value that the variable of the instance has now.
+-- Completed instances that started in the period, by the current value of the variable of the instance.
 SELECT p.source AS source, v.value AS value, count() AS instances, quantileExactInclusive(0.5)(p.duration_ms) AS p50_ms, quantileExactInclusive(0.95)(p.duration_ms) AS p95_ms
 FROM flow.v_process_instances AS p
 GLOBAL INNER JOIN
@@ -657,10 +658,9 @@ GROUP BY source, value
 ORDER BY instances DESC, source, value
 LIMIT {limit:UInt32};
 
--- question user_tasks: How long do user tasks wait for a person, and how long does the work take?
--- Tasks created in the time, by assignee and by the groups they were offered to. waiting is from the creation to
--- the last assignment, 0 of a task that was created with an assignee; handling from that to the completion. Taking a task from
--- a person is no assignment.
+-- question user_tasks: How long do user tasks wait for an assignee, and how long does the work take?
+-- Tasks created in the period, by assignee and candidate groups. waiting is from the creation to the last assignment, 0 for a task
+-- created with an assignee; handling is from that to the completion. An unassignment is no assignment.
 -- example process=
 SELECT source, assignee, candidate_groups, count() AS tasks, countIf(state = 'COMPLETED') AS completed, countIf(state = 'CREATED') AS open_now,
     quantileExactInclusive(0.5)(waiting_ms) AS p50_waiting_ms, quantileExactInclusive(0.95)(waiting_ms) AS p95_waiting_ms,
@@ -671,9 +671,9 @@ WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND creat
 GROUP BY source, assignee, candidate_groups
 ORDER BY tasks DESC, source, assignee, candidate_groups;
 
--- question handover: Who hands work over to whom, and how long does it take?
--- Completed user tasks of an instance that have an assignee, in the order of their completion: each hands over to the next, also of
--- the same person. The time is from the one completion to the other, which was in the time that is asked about.
+-- question handover: Which assignees hand work over to which, and how long does it take?
+-- Completed user tasks with an assignee, in the order of their completion within an instance: each hands over to the next, also to the
+-- same assignee. The gap is between both completions, the second of which is in the period.
 -- example process=
 SELECT source, bpmn_process_id, any(process_name) AS process_name, from_assignee, to_assignee, count() AS handovers, uniqExact(process_instance_key) AS instances,
     quantileExactInclusive(0.5)(gap_ms) AS p50_gap_ms, quantileExactInclusive(0.95)(gap_ms) AS p95_gap_ms
@@ -700,8 +700,8 @@ WHERE state = 'CREATED' AND due_at < parseDateTime64BestEffort({now:String}, 3, 
 ORDER BY due_at, source, key
 LIMIT {limit:UInt32};
 
--- question overdue_timers: Which timers should have fired and have not?
--- process_instance_key is empty of the timer of a start event.
+-- question overdue_timers: Which timers are past their due date?
+-- process_instance_key is empty for the timer of a start event.
 -- example process=
 SELECT source, bpmn_process_id, process_instance_key, element_id, element_name, key, due_at, dateDiff('millisecond', due_at, parseDateTime64BestEffort({now:String}, 3, 'UTC')) AS overdue_ms
 FROM flow.v_timers
@@ -710,9 +710,9 @@ WHERE state = 'WAITING' AND due_at < parseDateTime64BestEffort({now:String}, 3, 
 ORDER BY due_at, source, key
 LIMIT {limit:UInt32};
 
--- question message_waits: Which messages are waited for, since when, and how long did they take?
--- Subscriptions opened in the time, by the element that waits. correlated are those that got a message, also when they were
--- deleted at their end or wait for more; messages are all that they got. p50 is until the first. max_wait is of those that wait now.
+-- question message_waits: Which elements wait for messages, since when, and how long did messages take?
+-- Subscriptions created in the period, by element. correlated counts those that correlated at least once, also if they were deleted later
+-- or still wait; messages counts all correlations. p50 and p95 are until the first one. max_wait is of waiting subscriptions.
 SELECT source, bpmn_process_id, element_id, any(element_name) AS element_name, message_name, count() AS subscriptions, countIf(state = 'WAITING') AS waiting,
     countIf(correlations > 0) AS correlated, sum(correlations) AS messages, quantileExactInclusive(0.5)(dateDiff('millisecond', created_at, first_correlated_at)) AS p50_ms,
     quantileExactInclusive(0.95)(dateDiff('millisecond', created_at, first_correlated_at)) AS p95_ms,
@@ -723,8 +723,8 @@ WHERE created_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND creat
 GROUP BY source, bpmn_process_id, element_id, message_name
 ORDER BY waiting DESC, source, bpmn_process_id, element_id, message_name;
 
--- question decision_results: What do decisions come to, and how often?
--- Evaluations in the time, by the task that called them. share is of the evaluations of that decision and version by that task.
+-- question decision_results: Which results do decisions have, and how often?
+-- Evaluations in the period, by the calling task. share is relative to all evaluations of that decision version by that task.
 -- example process=
 SELECT source, decision_id, decision_version, bpmn_process_id, element_id, any(element_name) AS element_name, state, output, count() AS evaluations,
     round(evaluations / sum(evaluations) OVER (PARTITION BY source, decision_id, decision_version, bpmn_process_id, element_id), 4) AS share,
@@ -736,8 +736,8 @@ GROUP BY source, decision_id, decision_version, bpmn_process_id, element_id, sta
 ORDER BY source, decision_id, decision_version, bpmn_process_id, element_id, evaluations DESC, state, output
 LIMIT {limit:UInt32};
 
--- question failed_decisions: Which decisions fail, why, and are they still open?
--- Failed evaluations in the time, by the decision that failed and what it said. open_now are tasks that still wait, with an incident.
+-- question failed_decisions: Which decisions fail, why, and which tasks are still open?
+-- Failed evaluations in the period, by failed decision and message. open_now counts tasks with an open incident.
 -- example process=
 SELECT f.source AS source, f.decision_id AS decision_id, f.failed_decision_id AS failed_decision_id, f.failure AS failure, count() AS failures,
     uniqExact(f.process_instance_key) AS instances, uniqExactIf(f.element_instance_key, i.open = 1) AS open_now, max(f.evaluated_at) AS last_at
@@ -753,7 +753,7 @@ ORDER BY failures DESC, source, decision_id, failed_decision_id, failure
 LIMIT {limit:UInt32};
 
 -- question definitions: Which versions were deployed, and how many instances run on each?
--- deleted_at is empty of a version that is deployed now.
+-- deleted_at is NULL for a deployed version.
 SELECT d.source AS source, d.bpmn_process_id AS bpmn_process_id, d.version AS version, d.name AS name, d.process_definition_key AS process_definition_key,
     d.deployed_at AS deployed_at, d.deleted_at AS deleted_at, sum(i.active) AS active, sum(i.instances) AS instances
 FROM flow.v_process_definitions AS d

@@ -25,7 +25,7 @@ WITH JSONExtract(r.extra, 'Tuple(decisionId String, decisionName String, decisio
 FEED flow.records AS r
     WHERE r.value_type = 'DECISION_EVALUATION' AND r.record_type = 'EVENT' AND r.key > 0
 
--- One row for each evaluation of a DMN decision. Its inputs and the rules that matched stand in v_records, in extra under evaluatedDecisions.
+-- One row for each evaluation of a DMN decision. Its inputs and the matched rules are in v_records, in extra under evaluatedDecisions.
 VIEW v_decisions
 source
 process_instance_key String -- process instance (processInstanceKey), text by contract; -1 of a decision that was asked for alone
