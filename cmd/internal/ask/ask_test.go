@@ -147,7 +147,7 @@ func TestTheStatementCanBePrinted(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	err := ask.Run(t.Context(), ask.Config{Question: "incidents_by_type", Values: map[string]string{"process": `it's \`}, Now: now, SQL: true, To: &out, ClickHouse: "http://none/copy"})
-	for _, part := range []string{"-- Which kinds of incidents", "FROM copy.v_incidents", `bpmn_process_id = 'it\'s \\'`, "'2026-02-22T12:00:00.000Z'", "'2026-03-01T12:00:00.000Z'"} {
+	for _, part := range []string{"-- Which types of incidents", "FROM copy.v_incidents", `bpmn_process_id = 'it\'s \\'`, "'2026-02-22T12:00:00.000Z'", "'2026-03-01T12:00:00.000Z'"} {
 		if err != nil || !strings.Contains(out.String(), part) {
 			t.Errorf("%v; %q is not in\n%s", err, part, out.String())
 		}
