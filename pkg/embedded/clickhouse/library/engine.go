@@ -19,7 +19,7 @@ var Base = map[string]string{
 	"implicit_select": "0", // `1 + 1` is a syntax error in a server
 
 	// LLVM took 0.8 s of CPU in the fourth insert after a start and 0.1 to 0.3 s for each new kind
-	// of question, and saved at most a twentieth of one over a million records, nothing of an insert.
+	// of question, and saved up to a tenth of one over a million records, nothing of an insert.
 	"compile_expressions": "0", "compile_aggregate_expressions": "0", "compile_sort_description": "0",
 }
 
