@@ -328,6 +328,19 @@ func (s *setBack) resend() {
 		}
 	}
 	s.pending.Add(-1)
+	s.insist(10*time.Second, "the operator looks again", s.lookAgain)
+}
+
+// lookAgain resets a lane that halts later: a write of a process that was frozen may land
+// when the data is back.
+func (s *setBack) lookAgain() {
+	if len(s.halted("lanes reset", flow.ErrGap.Error())) > 0 {
+		s.saw("a write lands after the set-back")
+		s.pending.Add(1)
+		s.watch(0)
+		return
+	}
+	s.insist(10*time.Second, "the operator looks again", s.lookAgain)
 }
 
 func (s *setBack) release() {
