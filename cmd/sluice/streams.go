@@ -142,7 +142,7 @@ type lanesReset struct {
 	run.Operator
 	run.NATS
 	Lane int    `required:"" help:"Number of the lane."`
-	Last uint64 `required:"" help:"The last message that is unchanged; 0 if the stream was recreated. Messages up to it keep their identity, and missing ones are stored; later messages are new. If in doubt, name an earlier one: records without an identity of their own may then be stored twice."`
+	Last uint64 `required:"" help:"The last message that is unchanged; 0 if the stream was recreated. Messages up to it, and up to a checkpoint whose message the lane holds, keep their identity, and missing ones are stored; later messages are new. If in doubt, name an earlier one: records without an identity of their own may then be stored twice."`
 	Yes  bool   `help:"Apply the reset. Without it the command only prints the lane's messages and checkpoint."`
 }
 
