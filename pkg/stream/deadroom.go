@@ -242,7 +242,7 @@ func (r *deadRoom) look(ctx context.Context, s *Stream) error {
 	before := r.crowded.Swap(&crowded)
 	if len(crowded) > 0 && (before == nil || !maps.Equal(*before, crowded)) {
 		s.log.Error("records of these sources fill the dead-letter stream: their posts are refused until dead letters are replayed or dropped (sluice dead)",
-			"sources", slices.Sorted(maps.Keys(crowded)), "runbook", "docs/runbooks/DeadLettersTight.md")
+			"sources", slices.Sorted(maps.Keys(crowded)))
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ const (
 )
 
 // sampler drops warnings and errors of one kind beyond a burst, and logs their number
-// with the next line of that kind.
+// with the next line of that kind. Each names its runbook.
 type sampler struct {
 	slog.Handler
 	seen *sampled
@@ -98,8 +98,9 @@ func (s *sampler) Handle(ctx context.Context, r slog.Record) error {
 	if !pass {
 		return nil
 	}
+	r = r.Clone()
+	r.AddAttrs(runbook(r.Message))
 	if others > 0 {
-		r = r.Clone()
 		r.AddAttrs(slog.Int("left_out", others))
 	}
 	return s.Handler.Handle(ctx, r)

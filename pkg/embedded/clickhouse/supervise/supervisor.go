@@ -224,7 +224,7 @@ func (s *Supervisor) watch(process *os.Process, ended <-chan struct{}) {
 		}
 	}
 	if ctx.Err() == nil {
-		s.log.Error("clickhouse: the engine does not answer; killing it", "runbook", "EngineDied")
+		s.log.Error("clickhouse: the engine does not answer; killing it")
 		_ = process.Kill() // it may have ended
 	}
 }
@@ -235,7 +235,7 @@ func (s *Supervisor) report(answers bool) {
 		s.log.Info("clickhouse: the engine answers again")
 		return
 	}
-	s.log.Warn("clickhouse: the engine does not answer; records wait in the stream", "for", s.cfg.ProbeLimit, "killed_after", s.cfg.Silent, "runbook", "EngineDied")
+	s.log.Warn("clickhouse: the engine does not answer; records wait in the stream", "for", s.cfg.ProbeLimit, "killed_after", s.cfg.Silent)
 }
 
 // answers probes the engine once. A driver may exceed its context until the process has
