@@ -65,8 +65,13 @@ func (s *Stream) age(ctx context.Context, lane int, from, to uint64) (age time.D
 	return age, err
 }
 
-// scanPatience is the wait for a message after which a scan asks for the remaining number.
-const scanPatience = time.Second
+// scanPatience is the wait for a message after which a scan asks for the remaining number, and
+// scanWaits how often it asks in a row: a consumer is lost with its server, though the connection
+// to another one lasts.
+const (
+	scanPatience = time.Second
+	scanWaits    = 15
+)
 
 // scan iterates over the present messages of a stream, oldest first, and ends at the first error.
 // A lagging server is an error: callers need all messages.
@@ -87,16 +92,20 @@ func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter
 		defer reading.Stop()
 		defer s.link.onLoss(reading.Stop)()
 		seen, pending := reading.Begun()
-		for sent := uint64(0); pending > 0; {
+		for sent, waits := uint64(0), 0; pending > 0; {
 			soon, cancel := context.WithTimeout(ctx, scanPatience)
 			msg, err := reading.Next(soon)
 			cancel()
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 				// The remaining messages may have been removed meanwhile.
-				if left, given, err := reading.Left(ctx); err == nil && left == 0 && given == sent {
+				left, given, lost := reading.Left(ctx)
+				if lost == nil && left == 0 && given == sent {
 					break
 				}
-				continue
+				if waits++; waits < scanWaits && !errors.Is(lost, jetstream.ErrConsumerNotFound) {
+					continue
+				}
+				err = fmt.Errorf("the consumer is silent: %w", cmp.Or(lost, errSilent))
 			}
 			if err == nil && msg.Number != sent+1 {
 				err = errors.New("messages were lost in transit")
@@ -105,7 +114,7 @@ func (s *Stream) scan(ctx context.Context, stream string, from broker.From) iter
 				fail(unavailable(err, time.Second))
 				return
 			}
-			sent++
+			sent, waits = sent+1, 0
 			seen, pending = msg.Seq, msg.Pending
 			if !yield(msg, nil) {
 				return

@@ -96,6 +96,40 @@ func TestAFormerLeaderHidesNoRequest(t *testing.T) {
 	}
 }
 
+// orphaned is a JetStream whose consumers are lost with their server, while the connection to
+// another server lasts.
+type orphaned struct{ broker.Broker }
+
+func (o orphaned) Read(ctx context.Context, name string, from broker.From) (broker.Reading, error) {
+	r, err := o.Broker.Read(ctx, name, from)
+	return lost{r}, err
+}
+
+type lost struct{ broker.Reading }
+
+func (lost) Next(ctx context.Context) (broker.Message, error) {
+	<-ctx.Done()
+	return broker.Message{}, ctx.Err()
+}
+
+func (lost) Left(context.Context) (pending, sent uint64, err error) {
+	return 0, 0, jetstream.ErrConsumerNotFound
+}
+
+// TestAScanEndsWithItsConsumer: a command waited for the messages of a lost consumer for ever.
+func TestAScanEndsWithItsConsumer(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	fatal.If(t, sends(10)(w, w.publisher(), "id")(t.Context()))
+	js, err := broker.OverNATS(w.nc)
+	fatal.If(t, err)
+	s := stream.NewOver(orphaned{js}, stream.Config{}, quiet(), prometheus.NewRegistry())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err = s.Heads(ctx, 0, 1, 2, func(*flow.Entry) error { return nil })
+	expect.Not(t, !errors.Is(err, flow.ErrUnavailable) || ctx.Err() != nil, "got %v, want that the scan fails", err)
+}
+
 // TestAFrozenServerIsAbandoned: its kernel accepts connections and some bytes, and it never
 // answers. All calls, later ones too, fail in time; afterwards every message is stored once.
 func TestAFrozenServerIsAbandoned(t *testing.T) {
