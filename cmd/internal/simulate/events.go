@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/pkg/flow"
 	"sluice/pkg/stream"
 )
 
@@ -126,12 +127,13 @@ func (h *history) isInserting() bool {
 	return slices.ContainsFunc(h.parked, func(c *call) bool { return strings.HasPrefix(c.name, "insert ") && !c.done })
 }
 
-// stepClock steps the server's clock. A step adds at most 30 s of stream time, which must
-// be a small part of the window.
+// stepClock steps the server's clock. A step adds at most 30 s of stream time; together they
+// must be at most a quarter of the window, because an entry is void after half of it.
 func (h *history) stepClock(lasting time.Duration) {
-	if h.window < 2*time.Minute {
+	if time.Duration(h.steps+1)*flow.MaxStep > h.window/4 {
 		return
 	}
+	h.steps++
 	h.saw("the clock of the server steps")
 	h.server.skew += 10 * (lasting - 15*time.Second)
 }

@@ -46,6 +46,7 @@ type history struct {
 	log       *slog.Logger
 
 	window time.Duration // deduplication window
+	steps  int           // of the server's clock
 	busy   time.Duration // time for which clients post
 	moves  bool          // sources move to other lanes
 	lanes  int
