@@ -50,8 +50,8 @@ const maxDays = 2000
 // All earlier blocks are stored, so the tables are current, and no other process changes the lane: if another has taken it, the
 // claim that follows fails, and the decision is discarded.
 //
-// A record identified by place may be stored if it is a replayed dead letter, or if its message is at most unread: the last one
-// that may have been stored before the lane was reset.
+// Every record may be stored if its message is at most unread: the last one that may have been stored before the lane was
+// reset. One identified by place may also be if it is a replayed dead letter.
 func (r *RecordIndex) Decide(ctx context.Context, c *record.Columns, unread uint64, bytes int, tables Tables) ([]flow.Run, error) {
 	r.stored.begin(bytes)
 	if err := r.meet(ctx, c, tables); err != nil {
@@ -154,23 +154,26 @@ func dayOf(c *record.Columns, row int) flow.SourceDay {
 	return day
 }
 
-// doubtful adds the rows to the index, and returns those that may be stored already.
+// doubtful adds the rows to the index, and returns those that may be stored already. All of messages up to unread may
+// be: an insert of theirs may have reached the records, and not the table of which the index is made, before the claim
+// was lost.
 func (r *RecordIndex) doubtful(c *record.Columns, unread uint64) []int {
 	ask := r.ask[:0]
 	for row, mark := range r.days {
+		again := c.StreamSeq[row] <= unread
 		switch kind := c.Kind[row]; {
 		case kind == flow.ByPlace:
-			if c.StreamSeq[row] <= unread || c.IsReplayed(row) {
+			if again || c.IsReplayed(row) {
 				ask = append(ask, row)
 			}
 		case mark == nil: // too many days
 			ask = append(ask, row)
 		case kind == flow.ByPosition:
-			if r.stored.position(mark, c.Position[row]) {
+			if r.stored.position(mark, c.Position[row]) || again {
 				ask = append(ask, row)
 			}
 		default:
-			if r.stored.content(mark, c.TS[row], binary.LittleEndian.Uint64(c.Identity.Value(row))) {
+			if r.stored.content(mark, c.TS[row], binary.LittleEndian.Uint64(c.Identity.Value(row))) || again {
 				ask = append(ask, row)
 			}
 		}
