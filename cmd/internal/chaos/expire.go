@@ -74,13 +74,9 @@ func (s *site) age(ctx context.Context) error {
 
 // ageTotals ages the days of all lane states, each once.
 func (s *site) ageTotals(ctx context.Context) error {
-	js, err := s.JetStream()
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	states, err := js.KeyValue(ctx, "flow_lanes")
+	states, err := s.laneStates(ctx)
 	if err != nil {
 		return err
 	}

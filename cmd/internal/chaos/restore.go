@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"sluice/cmd/internal/deployment"
 	"sluice/pkg/programtest"
 )
@@ -52,7 +54,7 @@ func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 // setBackNATS restores only NATS from a copy of its data, and resets every lane to its last
 // message.
 func setBackNATS(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
-	return setBackAlone("set-back-nats", deployment.NATS, later(r, cfg), func(context.Context, *site) error { return nil }, func(ctx context.Context, s *site) error {
+	return setBackAlone("set-back-nats", deployment.NATS, later(r, cfg), nil, func(ctx context.Context, s *site) error {
 		var ends []laneEnd
 		err := s.insist(ctx, "read the ends of the lanes", func(ctx context.Context) (err error) {
 			ends, err = s.laneEnds(ctx)
@@ -98,13 +100,9 @@ func pinMessages(ctx context.Context, s *site) error {
 		if err != nil {
 			return err
 		}
-		js, err := s.JetStream()
-		if err != nil {
-			return err
-		}
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		states, err := js.KeyValue(ctx, "flow_lanes")
+		states, err := s.laneStates(ctx)
 		for _, lane := range ends {
 			if err == nil {
 				_, err = states.Put(ctx, fmt.Sprintf("pin.%d.rebuild", lane.number), fmt.Appendf(nil, `{"from":%d,"until":%d}`, lane.done+1, time.Now().Add(time.Hour).UnixMilli()))
@@ -114,11 +112,25 @@ func pinMessages(ctx context.Context, s *site) error {
 	})
 }
 
+// laneStates opens the bucket of lane states.
+func (s *site) laneStates(ctx context.Context) (jetstream.KeyValue, error) {
+	js, err := s.JetStream()
+	if err != nil {
+		return nil, err
+	}
+	return js.KeyValue(ctx, "flow_lanes")
+}
+
 func setBackAlone(kind, of string, wait time.Duration, prepare, repair func(context.Context, *site) error) Fault {
 	return Fault{Kind: kind, Alone: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		kept := filepath.Join(s.Dir, "kept-"+of)
-		if err := errors.Join(os.RemoveAll(kept), prepare(ctx, s)); err != nil {
+		if err := os.RemoveAll(kept); err != nil {
 			return nil, err
+		}
+		if prepare != nil {
+			if err := prepare(ctx, s); err != nil {
+				return nil, err
+			}
 		}
 		if err := s.copyData(of, kept); err != nil {
 			return nil, err
