@@ -17,7 +17,7 @@
 -- parameter tenant = : tenant; empty for all tenants
 -- parameter from = 2025-10-01 00:00:00: start of the period, inclusive
 -- parameter to = 2025-12-01 00:00:00: end of the period, exclusive
--- parameter now = 2025-11-21 08:00:00: time as of which the question is answered; programs pass the current time
+-- parameter now = 2025-11-21 08:00:00: reference time of the answer; programs pass the current time
 -- parameter first = order_placed: element id
 -- parameter second = ship: element id
 -- parameter quiet = 3600 by default: seconds without an event
@@ -407,7 +407,7 @@ GLOBAL LEFT JOIN flow.v_element_names AS e ON e.source = r.source AND e.bpmn_pro
 ORDER BY ts DESC, source, r.partition_id, r.position;
 
 -- question throughput: How many instances start and end, by hour and version?
--- Each hour of the period has a row for each version of which an instance started or ended in the period; hours without any have
+-- Each hour of the period has a row for each version with an instance that started or ended in the period; hours without any have
 -- zeros. Hours are those of the time zone.
 -- example from=2025-11-21T04:00:00Z
 -- example to=2025-11-21T12:00:00+01:00
@@ -673,7 +673,7 @@ ORDER BY tasks DESC, source, assignee, candidate_groups;
 
 -- question handover: Which assignees hand work over to which, and how long does it take?
 -- Completed user tasks with an assignee, in the order of their completion within an instance: each hands over to the next, also to the
--- same assignee. The gap is between both completions, the second of which is in the period.
+-- same assignee. The gap is the time between both completions; the second one is in the period.
 -- example process=
 SELECT source, bpmn_process_id, any(process_name) AS process_name, from_assignee, to_assignee, count() AS handovers, uniqExact(process_instance_key) AS instances,
     quantileExactInclusive(0.5)(gap_ms) AS p50_gap_ms, quantileExactInclusive(0.95)(gap_ms) AS p95_gap_ms

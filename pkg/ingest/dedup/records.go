@@ -154,9 +154,9 @@ func dayOf(c *record.Columns, row int) flow.SourceDay {
 	return day
 }
 
-// doubtful adds the rows to the index, and returns those that may be stored already. All of messages up to unread may
-// be: an insert of theirs may have reached the records, and not the table of which the index is made, before the claim
-// was lost.
+// doubtful adds the rows to the index, and returns those that may be stored already. Those of messages up
+// to unread always may: an insert may have reached flow.records, and not flow.sources, which feeds the index, before its
+// claim was lost.
 func (r *RecordIndex) doubtful(c *record.Columns, unread uint64) []int {
 	ask := r.ask[:0]
 	for row, mark := range r.days {

@@ -283,10 +283,10 @@ func (s Server) Last(intent string, columns ...string) string {
 	return "if(r.intent = '" + intent + "', concat(" + text + "), '')"
 }
 
-// Moved are the keys of instances of which element_instances may have rows of several
-// processes: a row of them names the processes or, while it is not merged, a migration and no
-// beginning. That another source has such a key too does no harm, and one column is compared
-// in a third of the time of two.
+// Moved selects the keys of instances whose rows in element_instances may name several
+// processes: a row of theirs in process_instances lists the processes or, while it is not
+// merged, a migration without a beginning. Keys of another source that are equal do no harm;
+// comparing one column takes a third of the time of two.
 func (Server) Moved() string {
 	return "SELECT process_instance_key FROM flow.process_instances WHERE length(processes) > 1 OR migrated != '' AND began = '' OR processes = ['']"
 }
