@@ -65,7 +65,7 @@ func (w watched) check(ctx context.Context, dir string, _ map[string]string) res
 // promtool checks the files, and that each alert fires and resolves.
 func (w *watched) promtool(ctx context.Context) {
 	for _, arguments := range [][]string{
-		{"check", "config", "prometheus.yml"}, {"check", "config", "sluice-up.yml"}, {"test", "rules", "alerts_test.yml"},
+		{"check", "config", "prometheus.yml"}, {"check", "config", "sluice-up.yml"}, {"test", "rules", "alerts_test.yml", "alerts_start_test.yml"},
 	} {
 		cmd := exec.CommandContext(ctx, filepath.Join(w.bin, "promtool"), arguments...)
 		cmd.Dir = filepath.Join(w.deploy, "prometheus")
