@@ -67,9 +67,13 @@ beside: fuzz
 # Servers that stop and come back: what waits for them takes little of the processors.
 WAITING := pkg/dial pkg/embedded/clickhouse/server pkg/embedded/clickhouse/supervise pkg/embedded/nats pkg/lease pkg/state pkg/stream
 
+# Tools and tests collect garbage seldom, which takes a quarter less of the processors; programs
+# that tests start do so as released (programtest.Environ).
+SELDOM := GOGC=400
+
 # Much of it waits too, so packages and tests run side by side, the longest first.
 # make check has vetted it; what is linked here is never debugged.
-TEST := $(GO) test -vet=off -ldflags=-w
+TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w
 suite: engine | need
 	rest=$$($(GO) list ./... | grep -vxF -e sluice/$(BENCH) $(WAITING:%=-e sluice/%)); \
 	$(TEST) -timeout 30m -p 2 -parallel 6 ./cmd/internal/endtoend ./pkg/warehouse $$rest
@@ -101,14 +105,18 @@ fuzz: | need ## a short run of every fuzz target of what clients send
 
 check: engine | need ## formatting, vet, staticcheck, modules, Kubernetes, docker-compose.yml, spelling, vulnerabilities, races
 	@unformatted=$$(gofmt -l cmd pkg deploy); [ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
-	$(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	@$(MAKE) -j 2 analysis race
+
+# The analyses compute, and race waits too, so they run side by side.
+analysis: engine | need
+	$(SELDOM) $(GO) vet ./...
+	$(SELDOM) $(GO) run $(STATICCHECK) ./...
 	$(GO) mod tidy -diff
 	$(GO) mod verify
 	@$(TEST) -count=1 -run '^TestEvery' ./cmd/internal/simulate/faults >/dev/null || { echo "make check: a patch of cmd/internal/simulate/faults does not apply any more, or docs/reliability.md names no test: go test ./cmd/internal/simulate/faults" >&2; exit 1; }
 	cd cmd/internal/foreign/kubernetes && $(GO) vet . && $(GO) mod tidy -diff && $(GO) test -count=1 .
 	cd $(BROWSER) && $(GO) vet . && $(GO) mod tidy -diff
-	@$(MAKE) compose-check spelling vuln race
+	@$(MAKE) compose-check spelling vuln
 
 # cspell is npm's, by a lock as the engine's.
 SPELLED := '*.md' 'docs/**/*.md' 'deploy/**/*.md' 'cmd/**/*.md' 'pkg/console/pages/*.html' pkg/api/openapi.yaml deploy/prometheus/alerts.yml docker-compose.yml
@@ -127,7 +135,7 @@ compose-check:
 # failure; neither are those of the Go on this machine, which another patch release does not have.
 VULNDB := golang.org/x/vulndb
 vuln: | need ## known vulnerabilities in what is called of our dependencies
-	@look() { said=$$($(GO) run $(GOVULNCHECK) "$$@" ./... 2>&1) && { echo "$$said" | tail -n 1; exit 0; }; \
+	@look() { said=$$($(SELDOM) $(GO) run $(GOVULNCHECK) "$$@" ./... 2>&1) && { echo "$$said" | tail -n 1; exit 0; }; \
 		case "$$said" in *"vulnerabilities from the Go standard library."*|*"vulnerability from the Go standard library."*) echo "make vuln: $$($(GO) env GOVERSION) itself has known vulnerabilities: build with $$(echo "$$said" | grep -o '@go[0-9.]*' | tr -d @ | sort -V | tail -n 1) or later"; exit 0;; \
 		*"exit status 3"*) echo "$$said" >&2; exit 1;; esac; }; \
 	look $(if $(GOVULNDB),-db $(GOVULNDB)); \
@@ -153,7 +161,7 @@ console-assets: ## fetch the console's third-party files anew, as their lock say
 # Where goroutines of ours meet, and not what one of them reckons for long. TestNoClientStarvesOthers
 # measures other processes, whose races it would not see. The race detector needs a C compiler.
 RACED := ./pkg/api ./pkg/auth ./pkg/ops ./pkg/lease
-MEET := Changes|EveryStep|AnOutage|PausedOwner|Halts|Heartbeat|Trickle|Flood|AfterSilence|StopFinishes|LanesShare|AmidPieces|LandsLateCounts|ClaimsNothing|AnOrderComes|AnOldClaim
+MEET := TestEveryStepMayFailInEveryWay/the_last_piece_first|EveryStepOf|Changes|AnOutage|PausedOwner|Halts|Heartbeat|Trickle|Flood|AfterSilence|StopFinishes|LanesShare|AmidPieces|LandsLateCounts|ClaimsNothing|AnOrderComes|AnOldClaim
 race: | need ## data races in the packages whose goroutines share memory, where there is a C compiler
 	@if command -v "$$($(GO) env CC)" >/dev/null; then CGO_ENABLED=1 $(TEST) -race -timeout 10m -skip '^(TestNoClientStarvesOthers|$(LARGE))$$' $(RACED) && \
 		CGO_ENABLED=1 $(TEST) -race -timeout 10m -run '$(MEET)' -skip '^($(WITH_CLICKHOUSE))$$' ./pkg/ingest; \
@@ -257,4 +265,4 @@ need:
 	test -f $(ENGINE_STAMP) || command -v npm >/dev/null || missing="$$missing$${missing:+,} Node.js with npm (https://nodejs.org)"; \
 	[ -z "$$missing" ] || { echo "make: install what is missing, then run make again:$$missing" >&2; exit 1; }
 
-.PHONY: help run build engine engine-lock test test-short beside fuzz check compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos soak simulate simulate-faults upgrade bench rivals hostile clean need
+.PHONY: help run build engine engine-lock test test-short beside fuzz check analysis compose-check spelling suite suite-bench vuln race foreign clients alarms plain browser browser-tools screenshots console-assets chaos soak simulate simulate-faults upgrade bench rivals hostile clean need

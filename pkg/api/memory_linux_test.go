@@ -24,6 +24,7 @@ import (
 	"sluice/pkg/expect"
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
+	"sluice/pkg/programtest"
 )
 
 // These make this test binary serve, or attack a server, instead of testing. The api's memory is
@@ -102,7 +103,7 @@ func apart(t *testing.T, setting string, before ...string) *process {
 	t.Helper()
 	line := append(before, os.Args[0])
 	cmd := exec.Command(line[0], line[1:]...)
-	cmd.Env = append(os.Environ(), setting)
+	cmd.Env = append(programtest.Environ(), setting)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	fatal.If(t, err)

@@ -89,12 +89,13 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Environ is the environment without settings of Sluice, except the named ones.
+// Environ is the environment without settings of Sluice, except the named ones, and without
+// the GOGC with which make runs tests.
 func Environ(but ...string) []string {
 	var env []string
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "SLUICE_") || slices.Contains(but, name) {
+		if name != "GOGC" && !strings.HasPrefix(name, "SLUICE_") || slices.Contains(but, name) {
 			env = append(env, entry)
 		}
 	}
