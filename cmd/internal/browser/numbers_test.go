@@ -110,9 +110,9 @@ func TestEveryNumberLeadsToWhatItCounts(t *testing.T) {
 	span := "&from=2020-01-01T00:00:00Z&to=" + time.Now().UTC().Format(time.RFC3339)
 	since, lists := time.Now(), map[string]string{} // what each list says
 	for _, path := range []string{
-		"/", "/processes?x=1" + span, "/process?source=local&id=order" + span, "/process/elements?source=local&id=order" + span, "/process?source=broker&id=" + process + span,
+		"/processes?x=1" + span, "/process?source=local&id=order" + span, "/process/elements?source=local&id=order" + span, "/process?source=broker&id=" + process + span,
 		"/instances?source=broker" + span, "/incidents?window=all", "/jobs?source=broker" + span, "/tasks?window=all", "/timers?source=broker" + span, "/messages?source=broker" + span, "/decisions?source=local&window=all",
-		stuck, record, "/records", "/query?question=throughput", "/dead", "/sources",
+		stuck, record, "/records", "/query?question=throughput", "/dead", "/sources", "/",
 	} {
 		tb.open(path)
 		if path == "/" { // open work is counted once a minute: what was posted before is in it then
