@@ -188,8 +188,8 @@ type Tables interface {
 // Index looks up stored records. *warehouse.DB is the real one.
 type Index interface {
 	// Known calls found for every stored row that may be the same record as one of these
-	// rows, and perhaps for more.
-	Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error
+	// rows, and perhaps for more, but not for one stored up to the expiry line.
+	Known(ctx context.Context, c *record.Columns, rows []int, line string, found func(*flow.Identity)) error
 
 	// Marks returns the progress of days. It includes everything stored before the call, by
 	// any ingester.

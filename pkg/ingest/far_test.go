@@ -164,7 +164,7 @@ func (f *flood) Last(context.Context, int, uint64) (of, seq uint64, err error) {
 func (f *flood) Marks(context.Context, int, uint64, []flow.SourceDay) (flow.Marks, error) {
 	return flow.Marks{Rows: 1 << 60}, nil
 }
-func (f *flood) Known(_ context.Context, _ *record.Columns, rows []int, _ func(*flow.Identity)) error {
+func (f *flood) Known(_ context.Context, _ *record.Columns, rows []int, _ string, _ func(*flow.Identity)) error {
 	if len(rows) > 10 { // allows false positives of the filter
 		panic(fmt.Sprintf("%d new records are asked for", len(rows)))
 	}

@@ -128,8 +128,8 @@ func (s everyTable) Reaggregate(ctx context.Context, b record.Block) error {
 	return s.ofRows(b.Columns).Reaggregate(ctx, b)
 }
 func (s everyTable) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
-func (s everyTable) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
-	return s.ofRows(c).Known(ctx, c, rows, found)
+func (s everyTable) Known(ctx context.Context, c *record.Columns, rows []int, line string, found func(*flow.Identity)) error {
+	return s.ofRows(c).Known(ctx, c, rows, line, found)
 }
 func (s everyTable) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
 	return s.of(lane).Marks(ctx, lane, incarnation, days)

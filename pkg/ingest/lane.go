@@ -330,11 +330,16 @@ func (s *session) Marks(ctx context.Context, days []flow.SourceDay) (flow.Marks,
 	return s.marks(ctx, s.next, days)
 }
 
-// Known implements dedup.Tables.
+// Known implements dedup.Tables. A record whose original has expired is a new one, merged away or not: a rebuild must
+// decide the same later.
 func (s *session) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
+	line, err := s.expiryLine(ctx)
+	if err != nil {
+		return err
+	}
 	s.metrics.lookups.Inc()
 	s.metrics.lookedUp.Add(float64(len(rows)))
-	return s.deps.Index.Known(ctx, c, rows, found)
+	return s.deps.Index.Known(ctx, c, rows, line, found)
 }
 
 // heads reads the headers of messages of the lane.

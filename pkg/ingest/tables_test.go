@@ -143,14 +143,14 @@ func (s tables) Clock(context.Context) (now time.Time, err error) {
 }
 
 // Known returns more than was requested, as the real one does.
-func (s tables) Known(_ context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
+func (s tables) Known(_ context.Context, c *record.Columns, rows []int, line string, found func(*flow.Identity)) error {
 	return s.do(fmt.Sprintf("known of %d", len(rows)), func() error {
 		days := map[int64]bool{}
 		for _, i := range rows {
 			days[flow.Day(c.TS[i])] = true
 		}
 		for _, r := range s.rows {
-			if days[flow.Day(r.TS)] {
+			if days[flow.Day(r.TS)] && flow.UTCDay(r.storedAt) > line {
 				found(&r.Identity)
 			}
 		}

@@ -169,9 +169,10 @@ type Duplicate struct {
 // sortingColumns are the columns that identify a record.
 const sortingColumns = "value_type, bpmn_process_id, process_instance_key, ts, source, partition_id, position, key, record_type, intent, own_id, identity"
 
-// Duplicates finds records with more than one row. It first compares the number of rows of each
-// day before and after merging; rows inserted meanwhile only cost another query.
-func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
+// Duplicates finds records with more than one row stored after the expiry line: an expired record may be
+// stored again. It first compares the number of rows of each day before and after merging; rows inserted
+// meanwhile only cost another query.
+func (db *DB) Duplicates(ctx context.Context, line string, found func(Duplicate)) error {
 	var days []string
 	err := db.each(ctx, "find duplicate records", fmt.Sprintf(
 		`SELECT toString(day) FROM (
@@ -189,8 +190,8 @@ func (db *DB) Duplicates(ctx context.Context, found func(Duplicate)) error {
 		}
 		err = db.each(ctx, "list duplicate records", fmt.Sprintf(
 			`SELECT max((incarnation, stream_seq, stream_idx, lane)) AS last, any(id), count() AS n, uniqExact(lane, incarnation, stream_seq, stream_idx)
-			FROM %s.records WHERE toDate(ts) = ? GROUP BY %s HAVING n > 1 ORDER BY last
-			SETTINGS max_bytes_before_external_group_by = 1000000000`, db.name, sortingColumns), []any{day}, func(rows driver.Rows) error {
+			FROM %s.records WHERE toDate(ts) = ? AND %s GROUP BY %s HAVING n > 1 ORDER BY last
+			SETTINGS max_bytes_before_external_group_by = 1000000000`, db.name, storedAfter(line), sortingColumns), []any{day}, func(rows driver.Rows) error {
 			var d Duplicate
 			var last []any
 			if err := rows.Scan(&last, &d.ID, &d.Rows, &d.Places); err != nil {

@@ -105,7 +105,7 @@ func TestWhatIsThereTwiceIsFound(t *testing.T) {
 	}
 	// Both lanes have the same records.
 	var got []string
-	err = db.Duplicates(t.Context(), func(d warehouse.Duplicate) {
+	err = db.Duplicates(t.Context(), "", func(d warehouse.Duplicate) {
 		got = append(got, fmt.Sprintf("%s lane %d %d:%d rows %d places %d", d.ID, d.Lane, d.Seq, d.Idx, d.Rows, d.Places))
 	})
 	want := []string{

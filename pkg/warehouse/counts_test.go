@@ -116,7 +116,7 @@ func TestRecoveryReadsTheDaysOfItsBlockOnly(t *testing.T) {
 		"Visible": func() error { _, _, err := db.Visible(t.Context(), last, time.Time{}); return err },
 		"Last":    func() error { _, _, err := db.Last(t.Context(), 0, 7); return err },
 		"Known": func() error {
-			return db.Known(t.Context(), last.Columns, []int{0, 1}, func(*flow.Identity) {})
+			return db.Known(t.Context(), last.Columns, []int{0, 1}, "", func(*flow.Identity) {})
 		},
 	} {
 		before := rowsRead(t, db)

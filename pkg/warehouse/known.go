@@ -19,12 +19,12 @@ import (
 
 // Known calls found for every stored row that may be the same record as one of the rows of c, and for
 // some more: rows of the same days, sources, and types that share a position, a content hash, or a
-// place.
+// place. It passes over rows stored up to the expiry line: whether they are merged away yet is chance.
 //
 // It is one statement, which reads only the days of the rows, less what the index of times and
 // positions skips. It uses ch-go: a block that was resent as a whole has a result of a hundred
 // thousand rows.
-func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found func(*flow.Identity)) error {
+func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, line string, found func(*flow.Identity)) error {
 	var positions, contents []int
 	for _, row := range rows {
 		if c.Kind[row] == flow.ByPosition {
@@ -35,10 +35,10 @@ func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found fu
 	}
 	var selects []string
 	if len(positions) > 0 {
-		selects = append(selects, db.selectKnown(byPosition(c, positions)))
+		selects = append(selects, db.selectKnown(byPosition(c, positions), line))
 	}
 	if len(contents) > 0 {
-		selects = append(selects, db.selectKnown(byContent(c, contents)))
+		selects = append(selects, db.selectKnown(byContent(c, contents), line))
 	}
 	if len(selects) == 0 {
 		return nil
@@ -61,9 +61,9 @@ func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, found fu
 	return nil
 }
 
-func (db *DB) selectKnown(where conditions) string {
+func (db *DB) selectKnown(where conditions, line string) string {
 	return fmt.Sprintf(`SELECT source, identity, own_id AS id, partition_id, position, toUnixTimestamp64Milli(ts) AS ms, key, record_type, value_type, intent
-		FROM %s.records WHERE %s`, db.name, where)
+		FROM %s.records WHERE %s AND %s`, db.name, where, storedAfter(line))
 }
 
 // byPosition selects rows by the positions of rows identified by position.

@@ -31,7 +31,7 @@ func known(t testing.TB, db *warehouse.DB, b record.Block) (all []string) {
 	for i := range rows {
 		rows[i] = i
 	}
-	err := db.Known(t.Context(), b.Columns, rows, func(k *flow.Identity) {
+	err := db.Known(t.Context(), b.Columns, rows, "", func(k *flow.Identity) {
 		all = append(all, fmt.Sprintf("%s %d-%d %d %s %s %s %d %q %x", k.Source, k.PartitionID, k.Position, k.TS, k.RecordType, k.ValueType, k.Intent, k.Key, k.OwnID, k.Content))
 	})
 	fatal.If(t, err)
@@ -90,7 +90,7 @@ func TestKnownOfAWholeBlock(t *testing.T) {
 	}
 	found := map[int64]bool{}
 	start := time.Now()
-	err := db.Known(t.Context(), b.Columns, rows, func(k *flow.Identity) {
+	err := db.Known(t.Context(), b.Columns, rows, "", func(k *flow.Identity) {
 		if k.Position == 1_000_000+3*k.Key && k.PartitionID == 1+k.Key%5 {
 			found[k.Key] = true
 		}

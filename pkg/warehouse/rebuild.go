@@ -228,8 +228,8 @@ func (s *Shadow) only(ctx context.Context, here, there string, lane int, incarna
 	var all []Row
 	err := s.each(ctx, "list the differences", fmt.Sprintf(
 		`SELECT stream_seq, stream_idx, id FROM %[1]s.records WHERE %[3]s AND (%[4]s) NOT IN
-		(SELECT %[4]s FROM %[2]s.records WHERE toDate(ts) IN (SELECT DISTINCT toDate(ts) FROM %[1]s.records WHERE %[3]s))
-		ORDER BY stream_seq, stream_idx LIMIT ?`, here, there, where, native.Content),
+		(SELECT %[4]s FROM %[2]s.records WHERE toDate(ts) IN (SELECT DISTINCT toDate(ts) FROM %[1]s.records WHERE %[3]s) AND %[5]s)
+		ORDER BY stream_seq, stream_idx LIMIT ?`, here, there, where, native.Content, storedAfter(line)),
 		append(append(append([]any{}, args...), args...), limit), func(rows driver.Rows) error {
 			var r Row
 			err := rows.Scan(&r.Seq, &r.Idx, &r.ID)

@@ -133,13 +133,9 @@ func (db *DB) Retain(ctx context.Context, r Retention) error {
 // longer retention is in force only once the tables have it.
 const dueEarly = time.Hour
 
-// Due is the last stored day whose rows or counters may have expired by now, by ClickHouse's clock and the
-// tables' retentions, and those of more; empty if none.
-func (db *DB) Due(ctx context.Context, more ...Retention) (day string, err error) {
-	clock, err := db.Clock(ctx)
-	if err != nil {
-		return "", err
-	}
+// Due is the last stored day whose rows or counters may have expired by a time of ClickHouse's clock, by the
+// tables' retentions and those of more; empty if none.
+func (db *DB) Due(ctx context.Context, clock time.Time, more ...Retention) (day string, err error) {
 	all, err := db.Retentions(ctx)
 	for _, r := range append(all, more...) {
 		if r.Table != "changes" && r.Table != instances {

@@ -72,7 +72,7 @@ func TestAStoredDayExpiresAsAWhole(t *testing.T) {
 	for _, table := range []string{"records", "counts_1m"} {
 		fatal.If(t, db.Retain(t.Context(), warehouse.Retention{Table: table, Days: 2}))
 	}
-	due, err := db.Due(t.Context())
+	due, err := db.Due(t.Context(), time.Now())
 	if want := today.Add(time.Since(today)+time.Hour).Truncate(24*time.Hour).AddDate(0, 0, -3).Format(time.DateOnly); err != nil || due != want {
 		t.Errorf("due is what was stored up to %s, %v, want %s", due, err, want)
 	}
@@ -141,7 +141,7 @@ func TestWhatIsDueFollowsTheShortestRetention(t *testing.T) {
 		{warehouse.Retention{Table: "records", Days: 90}, []warehouse.Retention{{Table: "counts_1m", Days: 20}, {Table: "changes", Days: 2}}, ago(20)},
 	} {
 		fatal.If(t, db.Retain(t.Context(), step.set))
-		if due, err := db.Due(t.Context(), step.more...); err != nil || due != step.want {
+		if due, err := db.Due(t.Context(), clock, step.more...); err != nil || due != step.want {
 			t.Errorf("with %+v and %+v what was stored up to %q is due, %v, want %q", step.set, step.more, due, err, step.want)
 		}
 	}

@@ -146,3 +146,26 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 		t.Errorf("problems: %q, want that 3 rows of %s are missing", r.Problems, daysAgo(1))
 	}
 }
+
+// TestADueOriginalHidesNoRecord: an expired record that is not merged away yet is sent again and stored, here and by a
+// rebuild that still finds its original, as after ClickHouse alone was restored.
+func TestADueOriginalHidesNoRecord(t *testing.T) {
+	t.Parallel()
+	s, first := aged(t)
+	s.rebuild(0, "flow_rebuild") // with the original
+	for _, table := range []string{"flow.records", "flow_rebuild.records"} {
+		s.exec("SYSTEM STOP TTL MERGES " + table)
+	}
+	s.keep("2d")
+	for _, body := range []string{first, "[" + first + "]"} { // the second one is deduplicated
+		fatal.If(t, wantOK(s.post([]byte(body))))
+		s.eventuallyQuery(20*time.Second, "SELECT groupArray(stream_seq) FROM (SELECT stream_seq FROM flow.records WHERE id = '1-0' ORDER BY stream_seq)", "[1,4]")
+	}
+	s.eventuallyStored(6)
+	s.verify(0, "--deep")
+	s.exec("ALTER TABLE flow.records DELETE WHERE stream_seq > 2 SETTINGS mutations_sync = 2")
+	if r := s.rebuild(1, "flow_rebuild"); r.Lanes[0].First != 1 || r.Lanes[0].Rebuilt != 5 || len(r.Differences) != 2 {
+		t.Errorf("rebuilt %+v, want 5 rows, two of them missing in flow.records: %+v", r.Lanes[0], r.Differences)
+	}
+	s.eventuallyQuery(time.Second, "SELECT count() FROM flow_rebuild.records WHERE id = '1-0' AND stream_seq = 4", "1")
+}

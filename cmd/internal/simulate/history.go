@@ -314,8 +314,13 @@ func (h *history) expire() {
 
 func (h *history) judge() {
 	var rows, dead []oracle.Record
-	for _, r := range h.warehouse.rows[records] {
-		rows = append(rows, oracle.Record{Source: r.Source, Number: r.Key})
+	due := map[oracle.Record]string{} // a row stored up to there had expired when the next one arrived
+	for _, r := range slices.Backward(h.warehouse.rows[records]) {
+		one := oracle.Record{Source: r.Source, Number: r.Key}
+		if flow.UTCDay(r.storedAt) > due[one] {
+			rows = append(rows, one)
+		}
+		due[one] = dueAt(r.arrived.Add(dueEarly))
 	}
 	letters := h.server.streams[stream.DeadStream]
 	for _, m := range letters.messages {

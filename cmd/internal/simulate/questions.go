@@ -67,7 +67,7 @@ func (e expiry) Line(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	due, err := question(ctx, e.client, "due", func() string { return e.due(10 * time.Minute) })
+	due, err := question(ctx, e.client, "due", func() string { return dueAt(e.warehouse.now().Add(dueEarly)) })
 	return max(line, due), err
 }
 
@@ -76,14 +76,14 @@ func (c client) Clock(ctx context.Context) (time.Time, error) {
 }
 
 // Known returns surplus rows, like the real one.
-func (c client) Known(ctx context.Context, columns *record.Columns, rows []int, found func(*flow.Identity)) error {
+func (c client) Known(ctx context.Context, columns *record.Columns, rows []int, line string, found func(*flow.Identity)) error {
 	days := map[int64]bool{}
 	for _, i := range rows {
 		days[flow.Day(columns.TS[i])] = true
 	}
 	all, err := question(ctx, c, fmt.Sprintf("known of %d", len(rows)), func() (all []flow.Identity) {
 		for _, r := range c.rows[records] {
-			if days[flow.Day(r.TS)] {
+			if days[flow.Day(r.TS)] && flow.UTCDay(r.storedAt) > line {
 				all = append(all, r.Identity)
 			}
 		}

@@ -88,15 +88,16 @@ func (w *warehouse) now() time.Time { return time.Now().Add(w.skew + *w.days) }
 // keptDays is the retention of rows, in days.
 const keptDays = 2
 
-// due returns the last expired stored day, at this time from now.
-func (w *warehouse) due(in time.Duration) string {
-	return flow.UTCDay(w.now().Add(in).AddDate(0, 0, -keptDays-1).UnixMilli())
-}
+// dueEarly is how much earlier a program takes a row for expired.
+const dueEarly = 10 * time.Minute
+
+// dueAt returns the last stored day that has expired at a time of the warehouse.
+func dueAt(clock time.Time) string { return flow.UTCDay(clock.AddDate(0, 0, -keptDays-1).UnixMilli()) }
 
 // expire merges expired rows away. It returns those of records, and those that expired too
 // early: a claim may wait for an hour.
 func (w *warehouse) expire() (gone, early []row) {
-	due := w.due(0)
+	due := dueAt(w.now())
 	for _, table := range []int{records, counters} {
 		var kept []row
 		for _, r := range w.rows[table] {

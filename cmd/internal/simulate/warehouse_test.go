@@ -82,9 +82,11 @@ var warehouseBehaviours = []struct {
 		s.incarnation = 8
 		return text + s.insert("v", 2, may(3)) + s.last(7) + s.last(8) + s.last(0) + s.incarnations(6) + s.incarnations(7)
 	}, "0:0 7:0 ok ok 7:5 7:5 ok 7:5 8:2 8:2 [{7 3} {8 2}] [{8 2}] ", false},
-	{"a stored record is known by what it is", func(s *tables) string {
-		return s.insert("t", 1, may(1), may(2)) + s.known(may(2)) + s.known(may(3)) + s.known(june(2))
-	}, "ok true false false ", false},
+	{"a stored record is known by what it is, unless it has expired", func(s *tables) string {
+		text := s.insert("t", 1, may(1), may(2)) + s.known(may(2), "") + s.known(may(3), "") + s.known(june(2), "")
+		today := flow.UTCDay(s.storedAt)
+		return text + s.known(may(2), flow.UTCDay(s.storedAt-86_400_000)) + s.known(may(2), today)
+	}, "ok true false false true false ", false},
 	{"a day reaches as far as its highest position", func(s *tables) string {
 		return s.insert("t", 1, may(4)) + s.insert("u", 2, may(2)) + s.mark(may(1)) + s.mark(june(1))
 	}, "ok ok 4 none ", false},
@@ -185,10 +187,10 @@ func (s *tables) incarnations(above uint64) string {
 	return fmt.Sprint(must(s.Incarnations(s.ctx, 0, above)), " ")
 }
 
-func (s *tables) known(text string) string {
+func (s *tables) known(text, line string) string {
 	b := s.block(99, text)
 	want, found := b.Columns.Identity.Value(0), false
-	err := s.Known(s.ctx, b.Columns, []int{0}, func(id *flow.Identity) {
+	err := s.Known(s.ctx, b.Columns, []int{0}, line, func(id *flow.Identity) {
 		found = found || id.Content == string(want) && id.Position == b.Columns.Position[0] && id.TS == b.Columns.TS[0] && id.Key == b.Columns.Key[0]
 	})
 	if err != nil {

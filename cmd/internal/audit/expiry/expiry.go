@@ -9,6 +9,7 @@ package expiry
 
 import (
 	"context"
+	"time"
 
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
@@ -17,7 +18,16 @@ import (
 // Line is the expiry line, such as 2025-11-21: rows stored after it are kept. It is empty
 // when nothing has expired.
 func Line(ctx context.Context, s *stream.Stream, db *warehouse.DB) (string, error) {
-	due, err := db.Due(ctx)
+	clock, err := db.Clock(ctx)
+	if err != nil {
+		return "", err
+	}
+	return LineAt(ctx, s, db, clock)
+}
+
+// LineAt is the line as of a time of ClickHouse's clock, if the retention has not changed since.
+func LineAt(ctx context.Context, s *stream.Stream, db *warehouse.DB, clock time.Time) (string, error) {
+	due, err := db.Due(ctx, clock)
 	if err != nil {
 		return "", err
 	}
@@ -31,7 +41,11 @@ func Retain(ctx context.Context, s *stream.Stream, db *warehouse.DB, r warehouse
 	if err := r.Check(); err != nil {
 		return err
 	}
-	due, err := db.Due(ctx, r)
+	clock, err := db.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	due, err := db.Due(ctx, clock, r)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"sluice/cmd/internal/audit/expiry"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest/dedup"
 	"sluice/pkg/record"
@@ -83,15 +84,22 @@ func (b *block) repeated(ctx context.Context) (runs []flow.Run, err error) {
 	}
 	same := dedup.NewSame(c)
 	if len(rows) > 0 {
-		err = b.into.Known(ctx, c, rows, same.Stored)
+		// A record whose original had expired was stored again, though the original may be in the shadow.
+		line, err := expiry.LineAt(ctx, b.stream, b.into.Live(), time.UnixMilli(b.storedAt()))
+		if err == nil {
+			err = b.into.Known(ctx, c, rows, line, same.Stored)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	for row := range c.Rows() {
-		if err != nil || !b.again[row] && !same.Add(row) {
+		if !b.again[row] && !same.Add(row) {
 			continue
 		}
 		runs = flow.AddRow(runs, row)
 	}
-	return runs, err
+	return runs, nil
 }
 
 // add adds the records of an entry, except invalid, forgotten, and dead-lettered ones.

@@ -53,7 +53,7 @@ func (v *verifier) doubts(lane int, all []flow.Doubt) {
 
 // duplicates finds records with several rows in the whole table.
 func (v *verifier) duplicates(ctx context.Context, lanes []*lane) error {
-	return v.db.Duplicates(ctx, func(d warehouse.Duplicate) {
+	return v.db.Duplicates(ctx, v.line, func(d warehouse.Duplicate) {
 		many := d.Rows - 1
 		if slices.ContainsFunc(lanes, func(l *lane) bool { return l.has(d) }) {
 			many = d.Places - 1 // inspectPlace reported several rows of one place

@@ -47,7 +47,7 @@ func (l *lane) search(ctx context.Context) error {
 		for row := range known {
 			known[row] = row
 		}
-		if err := l.db.Known(ctx, c, known, same.Stored); err != nil {
+		if err := l.db.Known(ctx, c, known, "", same.Stored); err != nil {
 			return err
 		}
 	}
