@@ -58,7 +58,8 @@ func (b *block) token(dropped string) string {
 }
 
 // settle looks the unsure rows up in the live tables: a repeat of a purged message has no
-// row at its own place.
+// row at its own place. Neither has a row that the live tables lost when they were set back:
+// of the messages that they do not reach, unsure rows are inserted rather than lost.
 func (b *block) settle(ctx context.Context) error {
 	if len(b.unsure) == 0 {
 		return nil
@@ -66,9 +67,8 @@ func (b *block) settle(ctx context.Context) error {
 	c := &b.columns
 	stored, err := b.into.Live().Places(ctx, b.info.Number, b.incarnation, c.StreamSeq[b.unsure[0]], c.StreamSeq[b.unsure[len(b.unsure)-1]])
 	for _, row := range b.unsure {
-		if !stored[warehouse.Place{Seq: c.StreamSeq[row], Idx: c.StreamIdx[row]}] {
-			b.again[row] = true
-		}
+		seq := c.StreamSeq[row]
+		b.again[row] = !stored[warehouse.Place{Seq: seq, Idx: c.StreamIdx[row]}] && (seq <= b.live || seq > b.lastRow)
 	}
 	return err
 }

@@ -165,6 +165,8 @@ type lane struct {
 	last        uint64           // last message to replay
 	days        []flow.StoredDay // of its rows
 	claim       warehouse.Claim  // a block of an interrupted run that may be inserted; zero when none
+	live        uint64           // last message with a row in the live tables
+	lastRow     uint64           // last message that left one: those after live were lost there
 
 	requests *dedup.Ledger // of the messages before next; nil before the first replay
 }
@@ -209,7 +211,10 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 			return nil, fmt.Errorf("lane %d was recreated or reset after the rebuild into %s began: drop that database and restart", info.Number, r.into.Database())
 		}
 		r.starts = append(r.starts, start)
-		l := &lane{rebuild: r, info: info, incarnation: pos.Incarnation(), moves: pos.Moves, first: start.First, next: start.First, last: pos.Done, days: pos.StoredDays}
+		l := &lane{rebuild: r, info: info, incarnation: pos.Incarnation(), moves: pos.Moves, first: start.First, next: start.First, last: pos.Done, days: pos.StoredDays, lastRow: pos.LastRow}
+		if _, l.live, err = r.into.Live().Last(ctx, l.info.Number, l.incarnation); err != nil {
+			return nil, err
+		}
 		if err := l.resume(ctx); err != nil {
 			return nil, err
 		}
