@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,7 +75,7 @@ func (s *site) age(ctx context.Context) error {
 	return s.keep(ctx, agedKept)
 }
 
-// ageTotals ages the days of all lane states, each once.
+// ageTotals ages the days and open claims of all lane states, each once.
 func (s *site) ageTotals(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -99,15 +102,20 @@ func ageTotal(ctx context.Context, states jetstream.KeyValue, key string) error 
 	}
 	var state map[string]json.RawMessage
 	var days []map[string]any
-	if err := json.Unmarshal(entry.Value(), &state); err != nil || state["stored_days"] == nil {
+	var claim map[string]any
+	if err := json.Unmarshal(entry.Value(), &state); err != nil || state["stored_days"] == nil && state["claim"] == nil {
 		return err
 	}
-	decoder := json.NewDecoder(strings.NewReader(string(state["stored_days"])))
-	decoder.UseNumber()
-	if err := decoder.Decode(&days); err != nil {
+	if err := errors.Join(decode(state["stored_days"], &days), decode(state["claim"], &claim)); err != nil {
 		return err
 	}
 	yesterday := time.Now().UTC().AddDate(0, 0, -1)
+	if at, err := strconv.ParseInt(fmt.Sprint(claim["stored_at"]), 10, 64); err == nil && at > yesterday.UnixMilli() { // an engine that was down left it open
+		claim["stored_at"] = at - agedBy*24*time.Hour.Milliseconds()
+		if state["claim"], err = json.Marshal(claim); err != nil {
+			return err
+		}
+	}
 	for _, run := range days {
 		day, err := time.Parse(time.DateOnly, fmt.Sprint(run["day"]))
 		if err != nil {
@@ -117,8 +125,10 @@ func ageTotal(ctx context.Context, states jetstream.KeyValue, key string) error 
 			run["day"] = day.AddDate(0, 0, -agedBy).Format(time.DateOnly)
 		}
 	}
-	if state["stored_days"], err = json.Marshal(days); err != nil {
-		return err
+	if days != nil {
+		if state["stored_days"], err = json.Marshal(days); err != nil {
+			return err
+		}
 	}
 	value, err := json.Marshal(state)
 	if err != nil {
@@ -126,6 +136,16 @@ func ageTotal(ctx context.Context, states jetstream.KeyValue, key string) error 
 	}
 	_, err = states.Update(ctx, key, value, entry.Revision())
 	return err
+}
+
+// decode decodes a member of a lane state, if it is there, with numbers as they are.
+func decode(member json.RawMessage, into any) error {
+	if member == nil {
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(member))
+	decoder.UseNumber()
+	return decoder.Decode(into)
 }
 
 // readDue writes the expired rows of a source to a file.
