@@ -377,7 +377,7 @@ var RareStates = []string{
 	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "full lanes", "lease: late",
 	"move marker: late", "reaggregate", "an insert is rejected", "repeat beyond the duplicate window of NATS", "repeat of an acknowledged request",
 	"request abandoned", "records resent in other requests", "set back: NATS", "set back: dead letters", "set back: everything", "set back: lane states",
-	"set back: lanes", "set back: leases", "set back: lists of sources", "set back: one lane", "set back: the warehouse", "stale read", "takeover during an insert", "the tables are rebuilt", "the clock of the server steps", "the warehouse lacks memory", "insert deduplicated by its token",
+	"set back: lanes", "set back: leases", "set back: lists of sources", "set back: one lane", "set back: tables of the warehouse", "set back: the warehouse", "stale read", "takeover during an insert", "the tables are rebuilt", "the clock of the server steps", "the warehouse lacks memory", "insert deduplicated by its token",
 	"tokens of an open claim expire", "a view rejects an insert", "views miss an insert", "void entry",
 }
 
