@@ -77,6 +77,10 @@ func (b *bench) history(ctx context.Context, page *Page) error {
 		if !slices.Contains(b.cfg.Parts, "console") {
 			return nil
 		}
+		// The questions outlive a failure of the console.
+		if err := page.writeHistory(b.cfg.Out); err != nil {
+			return err
+		}
 		return b.console(ctx, d, page)
 	})
 }
