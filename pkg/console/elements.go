@@ -80,7 +80,7 @@ INNER JOIN
     WITH splitByChar('\t', e.migrated) AS moved
     SELECT $what AS what, any(if(e.migrated = '', e.element_id, moved[4])) AS id, any(e.bpmn_element_type) AS type
     FROM flow.element_instances AS e
-    WHERE source = $source AND bpmn_process_id = $process
+    WHERE source = $source AND (bpmn_process_id = $process OR migrated != '')
     GROUP BY what
 ) AS n ON n.what = t.what
 ORDER BY total DESC, id, type`
@@ -112,7 +112,7 @@ WHERE process = $process$version AND reached < 3 AND type NOT IN ('PROCESS', 'MU
 func (c chosen) present(who *session, columns, and string) string {
 	return fill(tokensSQL, append(c.pairs(), "columns", columns, "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
 		"elements", fill(elementsOf, "elements", fill(ofProcess+`
-        AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND bpmn_process_id = $process AND state < 3)`, c.pairs()...)))...) + and
+        AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND (bpmn_process_id = $process OR migrated != '') AND state < 3)`, c.pairs()...)))...) + and
 }
 
 // present counts the instances now at each element and how long they have been there.

@@ -73,7 +73,7 @@ FROM
 (
     SELECT source, bpmn_process_id, element_id, bpmn_element_type, count() AS executions, countIf(there) AS active,
         countIf(state = 'TERMINATED') AS terminated,
-        countIf((source, key) GLOBAL IN (SELECT source, assumeNotNull(element_instance_key) FROM flow.v_incidents WHERE element_instance_key > 0)) AS failed,
+        countIf((source, key) GLOBAL IN (SELECT source, assumeNotNull(element_instance_key) FROM flow.incidents WHERE element_instance_key > 0)) AS failed,
         quantileExactInclusive(0.5)(ms) AS p50_ms, quantileExactInclusive(0.95)(ms) AS p95_ms, sum(ms) AS total_ms
     FROM
     (
@@ -131,7 +131,7 @@ WITH RECURSIVE
     (
         SELECT source, process_instance_key, toString(assumeNotNull(max(c.parent_process_instance_key))) AS caller
         FROM flow.process_instances AS c
-        WHERE c.parent_process_instance_key > 0 AND {tree:UInt8} = 1
+        WHERE c.parent_process_instance_key > 0 AND {tree:UInt8} = 1 AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC')
         GROUP BY source, process_instance_key
     ),
     people AS
@@ -216,9 +216,9 @@ FROM
     SELECT source, process_instance_key, assumeNotNull(minIf(activated_at, element_id = {first:String})) AS first_at,
         arraySort(arrayFilter(at -> at >= first_at, groupArrayIf(assumeNotNull(activated_at), element_id = {second:String} AND activated_at IS NOT NULL))) AS later
     FROM flow.v_element_instances
-    WHERE element_id IN ({first:String}, {second:String}) AND (source, bpmn_process_id, process_instance_key) GLOBAL IN
+    WHERE element_id IN ({first:String}, {second:String}) AND (source, process_instance_key) GLOBAL IN
         (
-            SELECT source, arrayJoin(processes), process_instance_key FROM flow.v_process_instances
+            SELECT source, process_instance_key FROM flow.v_process_instances
             WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
                 AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
         )
@@ -250,7 +250,8 @@ FROM
         FROM flow.v_element_instances
         WHERE entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND activated_at IS NOT NULL
             AND bpmn_element_type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY')
-            AND ({process:String} = '' OR bpmn_process_id GLOBAL IN (SELECT arrayJoin(processes) FROM flow.v_process_instances WHERE has(processes, {process:String})))
+            AND ({process:String} = '' OR bpmn_process_id GLOBAL IN
+                (SELECT arrayJoin(processes) FROM flow.v_process_instances WHERE has(processes, {process:String}) AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')))
         GROUP BY instance
     ) AS elements USING instance
     GROUP BY source, bpmn_process_id, steps
@@ -295,7 +296,7 @@ FROM
             FROM flow.records AS r
             WHERE r.value_type = 'PROCESS_INSTANCE' AND r.record_type = 'EVENT' AND r.intent IN ('SEQUENCE_FLOW_TAKEN', 'ELEMENT_ACTIVATING')
                 AND ({process:String} = '' OR r.bpmn_process_id = {process:String} OR r.bpmn_process_id GLOBAL IN
-                    (SELECT arrayJoin(processes) FROM flow.v_process_instances WHERE has(processes, {process:String})))
+                    (SELECT arrayJoin(processes) FROM flow.v_process_instances WHERE has(processes, {process:String}) AND started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')))
                 AND r.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC')
             GROUP BY instance, scope
         )
@@ -524,19 +525,27 @@ ORDER BY source, bpmn_process_id;
 -- Elements entered in the period whose id targets has; a process has its bpmn_process_id. within counts those that completed within the
 -- target, late those that exceeded it, active ones included, and open active ones within it. Canceled elements are excluded. share is
 -- within / (within + late).
-SELECT source, bpmn_process_id, any(process_name) AS process_name, element_id, any(element_name) AS element_name, bpmn_element_type, target_s,
-    count() AS executions, countIf(state = 'COMPLETED' AND ms <= 1000 * target_s) AS within, countIf(ms > 1000 * target_s) AS late, executions - within - late AS open,
-    round(within / nullIf(within + late, 0), 4) AS share, quantileExactInclusive(0.5)(ms) AS p50_ms, quantileExactInclusive(0.95)(ms) AS p95_ms
+WITH JSONExtract({targets:String}, 'Map(String, Int64)') AS target
+SELECT e.source AS source, e.bpmn_process_id AS bpmn_process_id, p.name AS process_name, e.element_id AS element_id, n.name AS element_name, bpmn_element_type, target_s,
+    executions, within, late, executions - within - late AS open, round(within / nullIf(within + late, 0), 4) AS share, p50_ms, p95_ms
 FROM
 (
-    SELECT source, bpmn_process_id, process_name, element_id, element_name, bpmn_element_type, state, JSONExtract({targets:String}, 'Map(String, Int64)')[element_id] AS target_s,
-        if(state = 'COMPLETED', duration_ms, greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0)) AS ms
-    FROM flow.v_element_instances
-    WHERE JSONHas({targets:String}, element_id) AND state != 'TERMINATED'
-        AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-        AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-)
-GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, target_s
+    SELECT source, bpmn_process_id, element_id, bpmn_element_type, target[element_id] AS target_s, count() AS executions,
+        countIf(state = 'COMPLETED' AND ms <= 1000 * target_s) AS within, countIf(ms > 1000 * target_s) AS late,
+        quantileExactInclusive(0.5)(ms) AS p50_ms, quantileExactInclusive(0.95)(ms) AS p95_ms
+    FROM
+    (
+        SELECT source, bpmn_process_id, element_id, bpmn_element_type, state,
+            if(state = 'COMPLETED', duration_ms, greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0)) AS ms
+        FROM flow.v_element_instances
+        WHERE element_id IN (mapKeys(target)) AND state != 'TERMINATED'
+            AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+            AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+    )
+    GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
+) AS e
+GLOBAL LEFT JOIN flow.v_element_names AS n ON n.source = e.source AND n.bpmn_process_id = e.bpmn_process_id AND n.element_id = e.element_id
+GLOBAL LEFT JOIN flow.v_element_names AS p ON p.source = e.source AND p.bpmn_process_id = e.bpmn_process_id AND p.element_id = e.bpmn_process_id
 ORDER BY source, bpmn_process_id, element_id, bpmn_element_type;
 
 -- question rework: Which elements do instances repeat, and how long does that take?
@@ -544,26 +553,36 @@ ORDER BY source, bpmn_process_id, element_id, bpmn_element_type;
 -- sub-process: by a loop of the model, or by a modification. Iterations of a multi-instance activity are no repetitions. rework_ms is
 -- the duration of all passes after the first; that of an active element ends now.
 -- example process=
-SELECT source, bpmn_process_id, element_id, name AS element_name, bpmn_element_type, instances, instances_again, share, passes, passes_again, most_passes, rework_ms
+SELECT source, bpmn_process_id, element_id, name AS element_name, bpmn_element_type, instances, instances_again, round(instances_again / instances, 4) AS share,
+    passes, passes_again, most_passes, rework_ms
 FROM
 (
-    SELECT source, bpmn_process_id, element_id, bpmn_element_type, uniqExact(instance) AS instances, uniqExactIf(instance, times > 1) AS instances_again,
-        round(instances_again / instances, 4) AS share, sum(times) AS passes, sum(times - 1) AS passes_again, max(times) AS most_passes, sum(again_ms) AS rework_ms
+    SELECT source, bpmn_process_id, element_id, bpmn_element_type, any(instances) AS instances, uniqExactIf(instance, times > 1) AS instances_again,
+        sum(times) AS passes, sum(times - 1) AS passes_again, max(times) AS most_passes, sum(again_ms) AS rework_ms
     FROM
     (
-        SELECT source, bpmn_process_id, element_id, bpmn_element_type, instance, count() AS times, if(times = 1, 0, sum(ms) - argMin(ms, (entered_at, key))) AS again_ms
+        SELECT source, bpmn_process_id, element_id, bpmn_element_type, any(instances) AS instances, any(pass.1) AS instance,
+            count() AS times, sum(pass.5) - argMin(pass.5, (pass.3, pass.4)) AS again_ms
         FROM
         (
-            SELECT *, cityHash64(source, process_instance_key) AS instance, if(state IN ('ACTIVATING', 'ACTIVE'), greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0), duration_ms) AS ms
-            FROM flow.v_element_instances
-            WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
-                AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-                AND (source, ifNull(flow_scope_key, 0)) GLOBAL NOT IN (SELECT source, key FROM flow.v_element_instances WHERE bpmn_element_type = 'MULTI_INSTANCE_BODY')
+            -- Passes of elements that no instance repeats need not be told apart.
+            SELECT source, bpmn_process_id, element_id, bpmn_element_type, uniqExact(instance) AS instances, groupArray((instance, scope, assumeNotNull(entered_at), key, ifNull(ms, 0))) AS all
+            FROM
+            (
+                SELECT *, cityHash64(source, process_instance_key) AS instance, cityHash64(instance, ifNull(flow_scope_key, 0)) AS scope,
+                    if(state IN ('ACTIVATING', 'ACTIVE'), greatest(dateDiff('millisecond', coalesce(activated_at, entered_at), parseDateTime64BestEffort({now:String}, 3, 'UTC')), 0), duration_ms) AS ms
+                FROM flow.v_element_instances
+                WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
+                    AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+                    AND (source, ifNull(flow_scope_key, 0)) GLOBAL NOT IN (SELECT source, key FROM flow.element_instances WHERE bpmn_element_type = 'MULTI_INSTANCE_BODY')
+            )
+            GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
+            HAVING count() > uniqExact(scope)
         )
-        GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, instance, flow_scope_key
+        ARRAY JOIN all AS pass
+        GROUP BY source, bpmn_process_id, element_id, bpmn_element_type, pass.2
     )
     GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
-    HAVING passes_again > 0
 ) AS e
 GLOBAL LEFT JOIN flow.v_element_names AS n USING (source, bpmn_process_id, element_id)
 ORDER BY passes_again DESC, source, bpmn_process_id, element_id, bpmn_element_type;
@@ -651,6 +670,7 @@ GLOBAL INNER JOIN
     SELECT cityHash64(source, process_instance_key) AS instance, value
     FROM flow.v_variables
     WHERE name = {name:String} AND toString(scope_key) = process_instance_key
+        AND process_instance_key GLOBAL IN (SELECT process_instance_key FROM flow.process_instances WHERE started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC'))
 ) AS v ON v.instance = cityHash64(p.source, p.process_instance_key)
 WHERE p.state = 'COMPLETED' AND p.started_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND p.started_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
     AND ({process:String} = '' OR p.bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR p.tenant_id = {tenant:String})

@@ -5,8 +5,8 @@
 -- rule with an incident.
 TABLE element_instances
 source
-bpmn_process_id key(Text) -- bpmnProcessId of the event
 process_instance_key key tenant_id
+bpmn_process_id max(Text) -- bpmnProcessId; what it is after a migration is in migrated
 version max(Int64?) -- version of the process; what it is after a migration is in migrated
 element_id max(Text) -- elementId; likewise
 bpmn_element_type flow_scope_key
@@ -23,31 +23,21 @@ FEED flow.records AS r
     AND r.intent IN ('ELEMENT_ACTIVATING', 'ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED', 'ELEMENT_MIGRATED')
 
 -- One row for each element instance; a process is one too. A multi-instance body is one, with the type MULTI_INSTANCE_BODY, and the flow scope of its turns.
---- Elements are sorted by process. Those of the few instances whose events name more than
---- one process have rows of each: they are read apart, and aggregated.
 VIEW v_element_instances
 source process_instance_key
 key Int64 -- element instance (key, elementInstanceKey in other records)
-tenant_id bpmn_process_id process_name version element_id element_name bpmn_element_type
+tenant_id
+bpmn_process_id = if(e.migrated = '', e.bpmn_process_id, now[2])
+process_name
+version = if(e.migrated = '', e.version, toInt64OrNull(now[3]))
+element_id = if(e.migrated = '', e.element_id, now[4])
+element_name bpmn_element_type
 flow_scope_key = nullIf(e.flow_scope_key, -1)
 entered_at activated_at completed_at terminated_at
 state String = multiIf(e.state = 4, 'TERMINATED', e.state = 3, 'COMPLETED', e.state = 1, 'ACTIVATING', 'ACTIVE') -- ACTIVATING (entered, and stuck there when it stays so), ACTIVE, COMPLETED, TERMINATED
 duration_ms Int64? = dateDiff('millisecond', coalesce(activated_at, entered_at), coalesce(completed_at, terminated_at)) -- ms from activated_at, or from entered_at when it was never activated, to its end: completed_at or terminated_at; NULL before that
-FROM
-    (
-        WITH splitByChar('\t', o.migrated) AS now
-        SELECT source, process_instance_key, key, tenant_id, bpmn_process_id,
-            if(o.migrated = '', o.version, toInt64OrNull(now[3])) AS version, if(o.migrated = '', o.element_id, now[4]) AS element_id,
-            bpmn_element_type, flow_scope_key, entered_at, activated_at, completed_at, terminated_at, state
-        FROM flow.element_instances AS o FINAL
-        WHERE process_instance_key GLOBAL NOT IN ({{.Moved}})
-        UNION ALL
-        WITH splitByChar('\t', m.migrated) AS now
-        SELECT source, process_instance_key, key, tenant_id, if(m.migrated = '', m.bpmn_process_id, now[2]) AS bpmn_process_id,
-            if(m.migrated = '', m.version, toInt64OrNull(now[3])) AS version, if(m.migrated = '', m.element_id, now[4]) AS element_id,
-            bpmn_element_type, flow_scope_key, entered_at, activated_at, completed_at, terminated_at, state
-        FROM {{merged "element_instances AS m" "p.process_instance_key GLOBAL IN (" .Moved ")"}}
-    ) AS e
+WITH splitByChar('\t', e.migrated) AS now
+FROM flow.element_instances AS e FINAL
 
 -- The element instances of v_element_instances that are entered and not left: a question about these alone costs far less.
 --- Such an element has a row of a state below 3, and few others that have one are not merged yet: rows of these keys alone are

@@ -171,7 +171,7 @@ func (s Server) merged(o *object, as, condition string) string {
 		return "flow." + o.name + " " + as + " FINAL WHERE " + condition
 	}
 	var columns []string
-	keys := slices.DeleteFunc(o.keys(), func(name string) bool { return name == "bpmn_process_id" })
+	keys := o.keys()
 	for _, c := range o.columns {
 		switch how := c.merge; {
 		case slices.Contains(keys, c.name):
@@ -179,7 +179,7 @@ func (s Server) merged(o *object, as, condition string) string {
 		case how == "set":
 			columns = append(columns, "groupUniqArrayArray(p."+c.name+") AS "+c.name)
 		default:
-			columns = append(columns, strings.Replace(how, "key", "max", 1)+"(p."+c.name+") AS "+c.name)
+			columns = append(columns, how+"(p."+c.name+") AS "+c.name)
 		}
 	}
 	where := "WHERE "
@@ -281,14 +281,6 @@ func (s Server) Last(intent string, columns ...string) string {
 		text += ", '\t', " + c
 	}
 	return "if(r.intent = '" + intent + "', concat(" + text + "), '')"
-}
-
-// Moved selects the keys of instances whose rows in element_instances may name several
-// processes: a row of theirs in process_instances lists the processes or, while it is not
-// merged, a migration without a beginning. Keys of another source that are equal do no harm;
-// comparing one column takes a third of the time of two.
-func (Server) Moved() string {
-	return "SELECT process_instance_key FROM flow.process_instances WHERE length(processes) > 1 OR migrated != '' AND began = '' OR processes = ['']"
 }
 
 // Callers are called instances, each with the one that called it.
