@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ import (
 
 type loadCmd struct {
 	Load       load.Config   `embed:""`
-	TokenFile  string        `default:"./data/token" help:"File with the access token, such as that of sluice up."`
+	TokenFile  string        `placeholder:"FILE" help:"File with the access token; default: token in --data."`
 	Simulated  bool          `help:"Post the history of a simulated workflow engine: processes with their diagrams, instances, incidents, variables, decisions."`
 	Over       time.Duration `help:"Time span of the simulated history; 24h with --records. Without both it is one day, with a thousand instances in the last hour."`
 	Until      time.Time     `placeholder:"TIME" help:"End of the simulated history, such as 2026-01-12T11:00:00Z; default now. With --seed the records are the same each time."`
@@ -36,9 +37,9 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 	cfg := c.Load
 	cfg.Progress = os.Stderr
 	if cfg.Token == "" {
-		kept, err := os.ReadFile(c.TokenFile)
+		kept, err := os.ReadFile(cmp.Or(c.TokenFile, filepath.Join(c.Data, "token")))
 		if err != nil {
-			return fmt.Errorf("no --token, and none in --token-file: %w", err)
+			return fmt.Errorf("no access token: name --token, --token-file, or the --data of sluice up: %w", err)
 		}
 		cfg.Token = strings.TrimSpace(string(kept))
 	}

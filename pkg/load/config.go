@@ -19,7 +19,7 @@ const BatchPath = "/flow/flowRecord/batch"
 
 type Config struct {
 	URL    string   `name:"url" default:"http://127.0.0.1:8080" help:"URL of the api."` // http or https; BatchPath is added when it has no path
-	Token  string   `help:"Access token; read from --token-file when empty."`           // sent as "Authorization: Bearer …"; empty: none
+	Token  string   `help:"Access token; default: the content of --token-file."`        // sent as "Authorization: Bearer …"; empty: none
 	Tokens []string `name:"also-token" help:"Further access tokens, each of another source: requests use each in turn, with records of its own."`
 
 	Records     int64         `help:"Records to post; 100000 unless --duration is given."`

@@ -43,7 +43,7 @@ func TestOperatorsCommands(t *testing.T) {
 				t.Errorf("after %d: %s, %v", i+1, got, err)
 			}
 		}
-		code, out := run(t, "sluice", "load", "--url", "http://"+s.http, "--token-file", filepath.Join(s.data, "token"), "--records", "3000", "--seed", "3", "--wait")
+		code, out := run(t, "sluice", "load", "--url", "http://"+s.http, "--data", s.data, "--records", "3000", "--seed", "3", "--wait")
 		expect.Not(t, code != 0 || wantText(out, "all could be queried after") != nil, "exit %d: %s", code, out)
 		if got, err := s.query("SELECT count() FROM flow.records"); err != nil || got != "3004" {
 			t.Errorf("after the load there are %s records, %v; want 3004", got, err)
