@@ -130,7 +130,7 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 			pause = s.cfg.Backoff
 		}
 		s.metrics.restarts.Inc()
-		s.log.Error("clickhouse: the engine died; restarting it", "reason", err, "said", last, "served_seconds", lived.Seconds())
+		s.log.Error("clickhouse: the engine died; restarting it", "reason", err, "served_seconds", lived.Seconds())
 		if lived >= s.cfg.Settled {
 			continue
 		}
