@@ -72,7 +72,7 @@ type setBack struct {
 
 	ends    map[int]uint64 // the last unchanged message of each lane
 	lost    []row          // lost rows of retained messages
-	rebuilt bool
+	rebuilt int            // times: a dead ingester's checkpoint may land after the first
 }
 
 func (h *history) planSetBack() {
@@ -184,7 +184,7 @@ func (s *setBack) watch(seconds int) {
 	halted := s.halted("lanes reset", flow.ErrGap.Error())
 	behind := s.halted("sluice rebuild", "refill it")
 	switch {
-	case len(behind) > 0 && !s.rebuilt:
+	case len(behind) > 0 && s.rebuilt < 2:
 		s.saw("a lane halts after its tables were set back")
 		s.holdIngesters()
 		s.whenStored(s.rebuild)
@@ -199,7 +199,7 @@ func (s *setBack) watch(seconds int) {
 		s.saw("a lane halts after it was set back")
 		s.holdIngesters()
 		s.whenStored(func() { s.reset(halted...) })
-	case seconds == watched && s.rows && !s.resets() && !s.rebuilt: // no lane had a block since
+	case seconds == watched && s.rows && !s.resets() && s.rebuilt == 0: // no lane had a block since
 		s.holdIngesters()
 		s.whenStored(s.rebuild)
 	case seconds == watched:
@@ -214,7 +214,7 @@ func (s *setBack) watch(seconds int) {
 // stores messages that a reset returned to it.
 func (s *setBack) rebuild() {
 	s.saw("the tables are rebuilt")
-	s.rebuilt = true
+	s.rebuilt++
 	there, held := map[at]bool{}, map[int]uint64{}
 	var rows []row
 	states := map[int]flow.LaneState{}
@@ -314,7 +314,7 @@ func (s *setBack) reset(lanes ...int) {
 			s.insist(0, "lanes are reset", func() {
 				s.saw("a lane is reset")
 				s.release()
-				if s.alive || s.rebuilt { // another lane may still halt
+				if s.alive || s.rebuilt > 0 { // another lane may still halt
 					s.watch(0)
 				} else {
 					s.resend()
