@@ -27,79 +27,45 @@ type placeRow struct {
 	Longest   *int64
 }
 
-// elementsOf are element instances, one row each, read without FINAL. $elements is a
-// condition on their rows.
-const elementsOf = `SELECT source, process_instance_key AS instance, key AS element, splitByChar('\t', max(e.migrated)) AS moved,
-        if(length(moved) < 4, max(e.element_id), moved[4]) AS id, if(length(moved) < 4, max(e.bpmn_process_id), moved[2]) AS process,
-        ifNull(if(length(moved) < 4, max(e.version), toInt64OrNull(moved[3])), 0) AS process_version,
-        max(e.bpmn_element_type) AS type, max(e.flow_scope_key) AS scope, max(e.state) AS reached, max(e.tenant_id) AS tenant,
-        min(e.entered_at) AS entered, min(e.activated_at) AS activated, max(e.completed_at) AS completed, max(e.terminated_at) AS terminated,
+// elementsOf are element instances, one row each. $keys is a condition on the sorting key,
+// before FINAL merges rows; $within one on merged rows. The last migration determines an
+// element's id and process.
+const elementsOf = `SELECT source, process_instance_key AS instance, key AS element, splitByChar('\t', e.migrated) AS moved,
+        if(e.migrated = '', e.element_id, moved[4]) AS id, if(e.migrated = '', e.bpmn_process_id, moved[2]) AS process,
+        ifNull(if(e.migrated = '', e.version, toInt64OrNull(moved[3])), 0) AS process_version,
+        e.bpmn_element_type AS type, e.flow_scope_key AS scope, e.state AS reached, e.tenant_id AS tenant,
+        e.entered_at AS entered, e.activated_at AS activated, e.completed_at AS completed, e.terminated_at AS terminated,
         dateDiff('millisecond', activated, completed) AS took_ms
-    FROM flow.element_instances AS e
-    WHERE $elements
-    GROUP BY source, process_instance_key, key`
+    FROM flow.element_instances AS e FINAL
+    PREWHERE $keys
+    WHERE $within`
 
-// ofProcess selects rows of elements stored under the process, or under processes that its
-// instances were migrated from or to. The merged row of a migrated instance lists its
-// processes. If its rows are not merged yet, one has a migration and no start; the last
-// subquery then reads all its rows.
-const ofProcess = `source = $source AND (bpmn_process_id IN ($process, '') OR bpmn_process_id GLOBAL IN
-        (SELECT arrayJoin(processes) FROM flow.process_instances WHERE source = $source AND length(processes) > 1 AND has(processes, $process)
-        UNION ALL
-        SELECT arrayJoin(processes) FROM
-            (SELECT groupUniqArrayArray(processes) AS processes FROM flow.process_instances
-            WHERE source = $source AND process_instance_key GLOBAL IN (SELECT process_instance_key FROM flow.process_instances WHERE source = $source AND migrated != '' AND began = '')
-            GROUP BY process_instance_key HAVING has(processes, $process))))`
-
-// heatSQL groups elements by a number: what is the hash of id and type, or 0 for elements
-// that do not count. Names are looked up once per what, not per element instance. The last
-// migration determines an element's id. The duration of an active element ends now.
+// heatSQL groups elements by a number, which is faster than by texts.
 const heatSQL = `
-SELECT n.id AS id, n.type AS type, executions, completed, terminated, p50, p95, total
+SELECT any(id), any(type), count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
+    toInt64(round(quantileExactInclusiveIf(0.5)(ms, reached = 3))) AS p50, toInt64(round(quantileExactInclusiveIf(0.95)(ms, reached = 3))) AS p95, sum(ms) AS total
 FROM
 (
-    SELECT what, count() AS executions, countIf(reached = 3) AS completed, countIf(reached = 4) AS terminated,
-        toInt64(round(quantileExactInclusiveIf(0.5)(took_ms, reached = 3))) AS p50, toInt64(round(quantileExactInclusiveIf(0.95)(took_ms, reached = 3))) AS p95, sum(took_ms) AS total
+    SELECT id, type, reached, cityHash64(id) + 3 * cityHash64(type) AS what, ifNull(activated, entered) AS since,
+        dateDiff('millisecond', since, coalesce(completed, terminated, if(reached < 3, greatest(since, $now), NULL))) AS ms
     FROM
-    (
-        WITH splitByChar('\t', e.migrated) AS moved, $what AS one, max(e.tenant_id) AS tenant, ifNull(if(e.migrated = '', e.version, toInt64OrNull(moved[3])), 0) AS process_version,
-            if(e.migrated = '', e.bpmn_process_id = $process, moved[2] = $process)$version AND e.bpmn_element_type != 'PROCESS' AS counts
-        SELECT argMax(if(counts, one, 0), toUInt128OrZero(substring(e.migrated, 1, 35))) AS what,
-            max(e.state) AS reached, coalesce(min(e.activated_at), min(e.entered_at)) AS since,
-            dateDiff('millisecond', since, coalesce(max(e.completed_at), max(e.terminated_at), if(reached < 3, greatest(since, $now), NULL))) AS took_ms
-        FROM flow.element_instances AS e
-        WHERE $of
-            AND process_instance_key GLOBAL IN ($began)
-        GROUP BY e.key
-        HAVING what != 0 AND reached > 0 AND $tenants
-    )
-    GROUP BY what
-) AS t
-INNER JOIN
-(
-    WITH splitByChar('\t', e.migrated) AS moved
-    SELECT $what AS what, any(if(e.migrated = '', e.element_id, moved[4])) AS id, any(e.bpmn_element_type) AS type
-    FROM flow.element_instances AS e
-    WHERE source = $source AND (bpmn_process_id = $process OR migrated != '')
-    GROUP BY what
-) AS n ON n.what = t.what
-ORDER BY total DESC, id, type`
+    ($elements)
+    WHERE process = $process$version AND type != 'PROCESS' AND $tenants
+)
+GROUP BY what
+ORDER BY total DESC, any(id), any(type)`
 
-// whatOf hashes an element's id and type.
-const whatOf = `if(e.migrated = '', cityHash64(e.element_id), cityHash64(moved[4])) + 3 * cityHash64(e.bpmn_element_type)`
-
-// heat counts executions at each element of the process, for instances begun in the
-// window. Executions before a migration count for the earlier process.
+// heat counts executions at each element of the process that were entered in the window.
+// Executions before a migration count for the earlier process.
 func (s *Server) heat(ctx context.Context, who *session, c chosen) section[heatRow] {
-	began := "SELECT process_instance_key FROM flow.process_instances WHERE " + c.began()
+	keys := "source = " + quote(c.Source)
 	if c.Variant != "" {
-		began += " AND " + key + " GLOBAL IN (" + c.ofVariant(who) + ")"
+		keys += " AND " + key + " GLOBAL IN (" + c.ofVariant(who) + ")"
 	}
-	return rowsOf[heatRow](ctx, s.db, fill(heatSQL, append(c.pairs(), "what", whatOf, "now", moment(who.at), "of", fill(ofProcess, c.pairs()...), "began", began,
-		"tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...))
+	return rowsOf[heatRow](ctx, s.db, fill(heatSQL, "process", quote(c.Process), "now", moment(who.at), "elements", fill(elementsOf, "keys", keys, "within", c.Window.within("entered_at")),
+		"tenants", who.only("tenant"), "version", c.ofVersion("process_version")))
 }
 
-// tokensSQL reads elements that have a row of the process with state < 3: others are not active.
 const tokensSQL = `
 SELECT $columns
 FROM
@@ -110,10 +76,12 @@ WHERE process = $process$version AND reached < 3 AND type NOT IN ('PROCESS', 'MU
 
 // present selects the active elements; and is a further condition.
 func (c chosen) present(who *session, columns, and string) string {
-	return fill(tokensSQL, append(c.pairs(), "columns", columns, "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
-		"elements", fill(elementsOf, "elements", fill(ofProcess+`
-        AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE source = $source AND (bpmn_process_id = $process OR migrated != '') AND state < 3)`, c.pairs()...)))...) + and
+	return fill(tokensSQL, "process", quote(c.Process), "columns", columns, "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
+		"elements", fill(elementsOf, "keys", "source = "+quote(c.Source)+" AND "+activeElements, "within", "1")) + and
 }
+
+// activeElements selects the elements with a row of state < 3: others are not active.
+const activeElements = "key GLOBAL IN (SELECT key FROM flow.element_instances WHERE state < 3)"
 
 // present counts the instances now at each element and how long they have been there.
 func (s *Server) present(ctx context.Context, who *session, c chosen) section[placeRow] {

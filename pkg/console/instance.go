@@ -244,7 +244,7 @@ func (s *Server) instanceData(ctx context.Context, who *session, row instanceRow
 	g.SetLimit(4) // leaves connections for other pages
 	read := func(do func()) { g.Go(func() error { do(); return nil }) }
 	read(func() {
-		p.Steps = rowsOf[stepRow](ctx, s.db, fill(stepsSQL, "elements", fill(elementsOf, "elements", of), "tenants", who.only("tenant")))
+		p.Steps = rowsOf[stepRow](ctx, s.db, fill(stepsSQL, "elements", fill(elementsOf, "keys", of, "within", "1"), "tenants", who.only("tenant")))
 	})
 	read(func() { p.Spans = rowsOf[spanRow](ctx, s.db, fill(spansSQL, "of", visible)) })
 	read(func() { p.Variables = rowsOf[variableRow](ctx, s.db, fill(variablesSQL, "of", visible)) })

@@ -48,6 +48,9 @@ const key = "(source, process_instance_key)"
 // instanceRows are the instances of a list. Conditions on other tables select keys there,
 // before FINAL merges rows.
 func (a *asked) instanceRows() string {
+	if a.only != "" {
+		return a.instancesOf([]string{a.only})
+	}
 	var all []string
 	if source := a.Value("source"); source != "" {
 		all = append(all, "source = "+quote(source))
@@ -78,6 +81,11 @@ func (a *asked) instanceRows() string {
 	if text != "" {
 		all = append(all, a.ofText(text))
 	}
+	return a.instancesOf(all)
+}
+
+// instancesOf are the instances whose rows match all conditions.
+func (a *asked) instancesOf(all []string) string {
 	return "SELECT *, instance AS key, ifNull(started, noticed) AS began, multiIf(reached = 4, 'CANCELED', reached = 3, 'COMPLETED', reached = 5, 'EXPIRED', 'ACTIVE') AS state, length(raised) AS incidents\n    FROM\n    (" +
 		fill(instancesOf, "rows", strings.Join(append(all, "1"), " AND "), "tenants", a.who.only("tenant")) + ")"
 }
@@ -210,32 +218,30 @@ func (s *Server) why(ctx context.Context, a *asked, rows answer) map[string]stri
 	return all
 }
 
-// elementRows are the executions of elements that heatSQL counts, of instances that began
-// in the window.
+// elementRows are the executions of elements that heatSQL counts.
 func (a *asked) elementRows() string {
 	c := a.chosen()
-	of, state := "1", ""
-	if c.Process != "" && c.Source != "" {
-		of = fill(ofProcess, c.pairs()...)
-	} else if c.Source != "" {
-		of = "source = " + quote(c.Source)
-	}
-	switch {
-	case a.Value("instance") != "":
-		of += " AND process_instance_key = " + quote(a.Value("instance"))
-	case a.Anytime() && a.Value("state") == "ACTIVE":
-		state = " AND reached < 3"
-		of += " AND key GLOBAL IN (SELECT key FROM flow.element_instances WHERE state < 3)"
-	case !a.Anytime():
-		of += " AND process_instance_key GLOBAL IN (SELECT process_instance_key FROM flow.process_instances WHERE " + a.Window.within("started_at") + ")"
+	keys, within := []string{"1"}, "1"
+	if c.Source != "" {
+		keys = append(keys, "source = "+quote(c.Source))
 	}
 	if c.Variant != "" {
-		of += " AND " + key + " GLOBAL IN\n        (" + c.ofVariant(a.who) + ")"
+		keys = append(keys, key+" GLOBAL IN\n        ("+c.ofVariant(a.who)+")")
+	}
+	switch instance := a.Value("instance"); {
+	case a.only != "":
+		keys = []string{a.only}
+	case instance != "":
+		keys = append(keys, "process_instance_key = "+quote(instance))
+	case !a.Anytime():
+		within = a.Window.within("entered_at")
+	case a.Value("state") == "ACTIVE":
+		keys = append(keys, activeElements)
 	}
 	return fill(`SELECT source, instance, element AS key, tenant, process, process_version, id AS element, type, ['ACTIVE', 'COMPLETED', 'TERMINATED'][greatest(reached, 2) - 1] AS state,
-        ifNull(activated, entered) AS began, coalesce(completed, terminated) AS ended,
-        dateDiff('millisecond', began, coalesce(ended, if(reached < 3, greatest(began, $now), NULL))) AS took_ms
+        entered AS began, ifNull(activated, entered) AS since, coalesce(completed, terminated) AS ended,
+        dateDiff('millisecond', since, coalesce(ended, if(reached < 3, greatest(since, $now), NULL))) AS took_ms
     FROM
     ($elements)
-    WHERE type != 'PROCESS' AND reached > 0$state AND $tenants`, "now", moment(a.who.at), "state", state, "tenants", a.who.only("tenant"), "elements", fill(elementsOf, "elements", of))
+    WHERE type != 'PROCESS' AND reached > 0 AND $tenants`, "now", moment(a.who.at), "tenants", a.who.only("tenant"), "elements", fill(elementsOf, "keys", strings.Join(keys, " AND "), "within", within))
 }

@@ -71,6 +71,9 @@ func viewRows(view, columns, at string) func(a *asked) string {
 		if a.Value("instance") != "" {
 			seed = "process_instance_key = " + quote(a.Value("instance"))
 		}
+		if a.only != "" {
+			seed = a.only
+		}
 		if source := a.Value("source"); source != "" {
 			seed = "source = " + quote(source) + " AND " + seed
 		}
@@ -142,8 +145,9 @@ type asked struct {
 	Sort    string // a column; - before it: descending
 	Page    int    // from 1 on
 
-	who *session
-	at  *url.URL
+	who  *session
+	at   *url.URL
+	only string // condition that selects the instances to read; empty: those of the filters
 }
 
 func (a *asked) Value(name string) string { return a.Filters.Value(name) }
@@ -229,6 +233,36 @@ type sum struct {
 
 const sumColumns = `count(), toInt64OrNull(toString(round(quantileExactInclusive(0.5)(took_ms)))) AS p50, toInt64OrNull(toString(round(quantileExactInclusive(0.95)(took_ms)))) AS p95, toInt64(sum(took_ms)) AS total`
 
+// maxGroups is the number of groups that a list shows.
+const maxGroups = 15
+
+// sums reads the sum of the list, and its largest groups: one statement, because reading the
+// rows costs most.
+func (s *Server) sums(ctx context.Context, a *asked) (section[sum], []group) {
+	sql, by := "SELECT "+sumColumns, strings.Join(a.Kind.by, ", ")
+	if by == "" {
+		return rowsOf[sum](ctx, s.db, sql+"\n"+a.from()), nil
+	}
+	names := make([]string, len(a.Kind.by))
+	for i, column := range a.Kind.by {
+		names[i] = "toString(any(" + column + "))"
+	}
+	type counted struct {
+		sum
+		Names []string
+	}
+	all := rowsOf[counted](ctx, s.db, fmt.Sprintf("%s, [%s] AS names\n%s\nGROUP BY cityHash64(%s) AS one WITH ROLLUP\nORDER BY grouping(one) DESC, count() DESC, names\nLIMIT %d", sql, strings.Join(names, ", "), a.from(), by, maxGroups+1))
+	total := section[sum]{SQL: all.SQL, Err: all.Err}
+	var groups []group
+	if total.Rows = make([]sum, 1); len(all.Rows) > 0 { // there is no row of nothing
+		total.Rows[0] = all.Rows[0].sum
+		for _, row := range all.Rows[1:] {
+			groups = append(groups, a.group(row.Names, row.Count))
+		}
+	}
+	return total, groups
+}
+
 type listPage struct {
 	*asked
 	Kinds  []*kind
@@ -237,7 +271,7 @@ type listPage struct {
 	Answer answer
 	Err    error
 	SQL    string
-	Groups answer // counts by Kind.by
+	Groups []group // the most frequent values of Kind.by
 	Why    map[string]string
 }
 
@@ -255,7 +289,7 @@ func (s *Server) list(k *kind) func(http.ResponseWriter, *http.Request, *session
 func (s *Server) listData(ctx context.Context, a *asked) *listPage {
 	p := &listPage{asked: a, Kinds: kinds}
 	var g errgroup.Group
-	g.Go(func() error { p.Sum = rowsOf[sum](ctx, s.db, "SELECT "+sumColumns+"\n"+a.from()); return nil })
+	g.Go(func() error { p.Sum, p.Groups = s.sums(ctx, a); return nil })
 	if a.Window.Compare && !a.Anytime() {
 		before := *a
 		before.Window = a.Window.Before()
@@ -269,30 +303,36 @@ func (s *Server) listData(ctx context.Context, a *asked) *listPage {
 		}
 		return nil
 	})
-	if len(a.Kind.by) > 0 {
-		by := strings.Join(a.Kind.by, ", ")
-		g.Go(func() error {
-			p.Groups, _ = ask(ctx, s.db, "SELECT "+by+", count() AS things\n"+a.from()+"\nGROUP BY "+by+"\nORDER BY things DESC, "+by+"\nLIMIT 15", 15)
-			return nil // the list shows the same error
-		})
-	}
 	_ = g.Wait() // each part has its own error
 	return p
 }
 
 // rowsOfPage reads the keys of the page's rows and then their columns: ordering all rows of a list
-// reads few columns that way, and a condition on keys is applied before FINAL merges rows.
+// reads few columns that way, and a condition on instances is applied before rows are merged.
 func (s *Server) rowsOfPage(ctx context.Context, a *asked) (answer, error) {
-	type place struct{ Source, Key string }
-	found := rowsOf[place](ctx, s.db, a.list("source, toString(key)")+fmt.Sprintf("\nLIMIT %d OFFSET %d", shownOnPage, (a.Page-1)*shownOnPage))
+	type place struct{ Source, Instance, Key string }
+	keys := func(a *asked) section[place] {
+		return rowsOf[place](ctx, s.db, a.list("source, instance, toString(key)")+fmt.Sprintf("\nLIMIT %d OFFSET %d", shownOnPage, (a.Page-1)*shownOnPage))
+	}
+	var found section[place]
+	if a.Sort == "-began" && !a.Anytime() && a.Value("variant") == "" { // the newest rows are in the end of the window
+		end := *a
+		end.Window.From = a.Window.To.Add(a.Window.From.Sub(a.Window.To) / 16)
+		found = keys(&end)
+	}
+	if len(found.Rows) < shownOnPage {
+		found = keys(a)
+	}
 	if found.Err != nil || len(found.Rows) == 0 {
 		return answer{}, found.Err
 	}
-	var keys, pairs []string
+	var instances, pairs []string
 	for _, at := range found.Rows {
-		keys, pairs = append(keys, quote(at.Key)), append(pairs, "("+quote(at.Source)+", "+quote(at.Key)+")")
+		instances, pairs = append(instances, quote(at.Instance)), append(pairs, "("+quote(at.Source)+", "+quote(at.Key)+")")
 	}
-	return ask(ctx, s.db, "SELECT "+a.names()+"\nFROM\n(\n    "+a.Kind.rows(a)+"\n)\nWHERE key IN ("+strings.Join(keys, ", ")+") AND (source, key) IN ("+strings.Join(pairs, ", ")+")"+a.order(), shownOnPage)
+	all, of := strings.Join(instances, ", "), *a
+	of.only = "process_instance_key IN (" + all + ") AND bitAnd(toInt64OrZero(process_instance_key), 2251799813685247) IN (SELECT bitAnd(toInt64OrZero(arrayJoin([" + all + "])), 2251799813685247))" // the sorting key
+	return ask(ctx, s.db, "SELECT "+a.names()+"\nFROM\n(\n    "+a.Kind.rows(&of)+"\n)\nWHERE (source, key) IN ("+strings.Join(pairs, ", ")+")"+a.order(), shownOnPage)
 }
 
 // listCSV serves all rows of a list as a file.

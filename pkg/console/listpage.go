@@ -117,26 +117,17 @@ type group struct {
 	Link  string
 }
 
-// Grouped are the groups; nil if there is only one.
-func (p *listPage) Grouped() (all []group) {
-	for _, row := range p.Groups.Rows {
-		g := group{Count: uint64(row[len(row)-1].Value)}
-		var pairs []string
-		for i, name := range p.Kind.by {
-			f := p.Filters[slices.IndexFunc(p.Filters, func(f filterOf) bool { return f.column == name })]
-			g.Names = append(g.Names, row[i].Text)
-			pairs = append(pairs, f.Name, row[i].Text)
-			if row[i].Text == "" {
-				pairs[len(pairs)-1] = emptyValue
-			}
+// group links to the items with these values of Kind.by.
+func (a *asked) group(names []string, count uint64) group {
+	var pairs []string
+	for i, column := range a.Kind.by {
+		f := a.Filters[slices.IndexFunc(a.Filters, func(f filterOf) bool { return f.column == column })]
+		pairs = append(pairs, f.Name, names[i])
+		if names[i] == "" {
+			pairs[len(pairs)-1] = emptyValue
 		}
-		g.Link = p.With(pairs...)
-		all = append(all, g)
 	}
-	if len(all) < 2 {
-		return nil
-	}
-	return all
+	return group{names, count, a.With(pairs...)}
 }
 
 func (p *listPage) By() (all []string) {

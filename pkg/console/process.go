@@ -148,11 +148,10 @@ type variantRow struct {
 const lately = 2000
 
 // lastOfProcess selects the elements of the newest instances that are or were of the
-// process. An instance's elements are stored under its processes, usually one.
-const lastOfProcess = `source = $source AND (source, bpmn_process_id, process_instance_key) GLOBAL IN
-        (SELECT source, arrayJoin(processes), process_instance_key FROM
-            (SELECT source, processes, process_instance_key FROM flow.process_instances FINAL
-            WHERE $began AND has(processes, $process) ORDER BY started_at DESC LIMIT $lately))`
+// process.
+const lastOfProcess = `source = $source AND (source, process_instance_key) GLOBAL IN
+        (SELECT source, process_instance_key FROM flow.process_instances FINAL
+        WHERE $began AND has(processes, $process) ORDER BY started_at DESC LIMIT $lately)`
 
 const waysSQL = `
 SELECT source, instance, took, path, cityHash64(path) % 1000000000000000 AS way
@@ -171,7 +170,7 @@ FROM
 // ways reads the paths of completed instances among the newest of the window.
 func (c chosen) ways(who *session) string {
 	last := fill(lastOfProcess, append(c.pairs(), "began", c.began(), "lately", itoa(lately))...)
-	return fill(waysSQL, append(c.pairs(), "elements", fill(elementsOf, "elements", last), "tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...)
+	return fill(waysSQL, append(c.pairs(), "elements", fill(elementsOf, "keys", last, "within", "1"), "tenants", who.only("tenant"), "version", c.ofVersion("process_version"))...)
 }
 
 const variantsSQL = `
@@ -224,7 +223,7 @@ LIMIT 200`
 // follows reads the directly-follows graph of the newest instances.
 func (s *Server) follows(ctx context.Context, who *session, c chosen) section[followRow] {
 	last := fmt.Sprintf("SELECT source, instance FROM (%s) ORDER BY started DESC LIMIT %d", c.instances(who), lately)
-	return rowsOf[followRow](ctx, s.db, fill(followsSQL, "elements", fill(elementsOf, "elements", "source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN ("+last+")")))
+	return rowsOf[followRow](ctx, s.db, fill(followsSQL, "elements", fill(elementsOf, "keys", "source = "+quote(c.Source)+" AND (source, process_instance_key) GLOBAL IN ("+last+")", "within", "1")))
 }
 
 // callRow counts calls from one process to another.
