@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -126,7 +127,14 @@ func (w *world) settle(t *testing.T, cfg ingest.Config) {
 		}
 		if !gone { // no replacement: it resumes beside the last process
 			w.underway.Wait()
-			time.Sleep(time.Duration(len(asleep)) * 2 * pauseTime)
+			for quiet := 0; len(asleep) > 0 && quiet < 4; quiet++ {
+				time.Sleep(30 * time.Second)
+				w.mu.Lock()
+				if w.sleeping > 0 {
+					quiet = 0
+				}
+				w.mu.Unlock()
+			}
 		}
 		if err := stop(); err != nil && !gone && (len(asleep) == 0 || !errors.Is(err, flow.ErrNotOwner)) {
 			t.Errorf("Run: %v", err)
@@ -331,7 +339,7 @@ func compare(t *testing.T, w *world, want outcome) {
 	if want.Recount == nil {
 		got.Recount = nil
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("outcome (-want +got):\n%s\nsteps:\n%s", diff, strings.Join(w.history, "\n"))
+	if !reflect.DeepEqual(want, got) {
+		t.Errorf("outcome (-want +got):\n%s\nsteps:\n%s", cmp.Diff(want, got), strings.Join(w.history, "\n"))
 	}
 }

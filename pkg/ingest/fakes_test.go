@@ -63,6 +63,7 @@ type world struct {
 	state    flow.LaneState
 	applying flow.LaneState // the checkpoint of changes
 	underway sync.WaitGroup // calls that are applied later
+	sleeping int            // paused processes
 
 	table, view  map[place]int             // how often each record is there
 	rows, viewed []row                     // of the table; those its views have received
@@ -164,9 +165,11 @@ func (p *process) doPartly(op string, apply, partApply func() error) error {
 		return errInjected
 	case paused:
 		p.paused = true
+		p.sleeping++
 		p.mu.Unlock()
 		time.Sleep(pauseTime)
 		p.mu.Lock()
+		p.sleeping--
 		if p.gone {
 			return errInjected
 		}
