@@ -64,16 +64,17 @@ func TestEveryMonthOfARequestIsCountedAsAPart(t *testing.T) {
 	before := time.Now().Add(-time.Second)
 	_, parts, err := db.Visible(t.Context(), record.Block{Columns: new(record.Columns)}, before.Add(-time.Hour))
 	fatal.When(t, err != nil || parts != 0, "an empty table has %d parts: %v", parts, err)
-	var last record.Block
+	var records []string
 	for month := range months {
 		ts := time.Date(2024, time.Month(1+month), 3, 0, 0, 0, 0, time.UTC).UnixMilli()
-		last = of(t, "a", uint64(1+month), fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d}`, 1+month, ts))
-		insert(t, db, last)
+		records = append(records, fmt.Sprintf(`{"partitionId":1,"position":%d,"timestamp":%d}`, 1+month, ts))
 	}
+	request := of(t, "a", 1, records...)
+	insert(t, db, request)
 	if _, parts, err = db.Visible(t.Context(), record.Block{Columns: new(record.Columns)}, before.Add(-time.Hour)); err != nil || parts < months {
 		t.Errorf("%d parts since, %v, want at least %d", parts, err, months)
 	}
-	insert(t, db, last) // its token is in the deduplication window
+	insert(t, db, request) // its token is in the deduplication window
 	expect.Equal(t, "rows", fmt.Sprint(months), query(t, db, "SELECT count() FROM {db}.records"))
 }
 
