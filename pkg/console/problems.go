@@ -132,7 +132,7 @@ func (c rejectedClient) often() string {
 	if c.Count == 1 {
 		return "once"
 	}
-	return fmt.Sprintf("%s times within %s", number(c.Count), span(c.Last.Sub(c.First).Round(time.Second)))
+	return fmt.Sprintf("%s times within %s", number(c.Count), span(max(c.Last.Sub(c.First).Round(time.Second), time.Second)))
 }
 
 func rank(p problem) int {

@@ -106,7 +106,8 @@
   // Moments are typed in the viewer's zone, and sent in UTC.
   function localMoments() {
     var zone = new Intl.DateTimeFormat(undefined, { timeZoneName: 'short' }).formatToParts(new Date()).filter(function (p) { return p.type === 'timeZoneName'; })[0].value;
-    document.querySelectorAll('[data-zone]').forEach(function (e) { e.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone + ' (' + zone + ')'; });
+    var place = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    document.querySelectorAll('[data-zone]').forEach(function (e) { e.textContent = place === zone ? zone : place + ' (' + zone + ')'; });
     document.querySelectorAll('input[data-moment]').forEach(function (input) {
       var at = new Date(input.value), sent = document.createElement('input');
       sent.type = 'hidden';
