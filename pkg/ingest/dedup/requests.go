@@ -51,8 +51,9 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 				alive()
 			}
 			r.clock.tick(e)
-			// Entries that were not void need no purged message.
-			if e.LogEnd+1 >= r.clock.first && !r.clock.isVoid(e) {
+			// Entries that were not void need no message before DedupFrom. What they need may be purged all the same: it was
+			// before they came, and they were decided without.
+			if e.LogEnd+1 >= first && !r.clock.isVoid(e) {
 				for i := range e.Messages {
 					if m := &e.Messages[i]; inWindow(e, m, p.Moves) {
 						r.window.add(fingerprint(m.ID, m.Hash), e.Seq, e.LogEnd+1)

@@ -9,6 +9,7 @@ import (
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/ingest/dedup"
+	"sluice/pkg/record"
 )
 
 // TestReadingAheadMakesNothingVoid: a session that read beyond the window fails. Its successor
@@ -45,5 +46,38 @@ func TestReadingAheadMakesNothingVoid(t *testing.T) {
 				t.Errorf("read up to %d: message %d reaches to %d, void through %d, when it was read first, and to %d, %d now", ahead, seq, want[seq].Reach, want[seq].Void, got.Reach, got.Void)
 			}
 		}
+	}
+}
+
+// TestARequestThatNeededAPurgedMessageIsRecalled: message 1 was purged before message 4 came, whose api had read up to 0.
+func TestARequestThatNeededAPurgedMessageIsRecalled(t *testing.T) {
+	began := time.Unix(1_700_000_000, 0)
+	entry := func(seq uint64) *flow.Entry {
+		e := &flow.Entry{Seq: seq, Stored: began.Add(time.Duration(seq) * time.Second), LogEnd: seq - 1, Patience: time.Minute, Table: []byte{1}}
+		if seq == 4 || seq == 6 {
+			e.LogEnd = seq - 4 + seq/6
+			e.Messages = []flow.Message{{Topic: "flow.0.record", Source: "s", Subject: "s", ID: "k", Hash: "h", Seq: seq, Records: 1, Body: []byte(`[{"key":1}]`)}}
+		}
+		return e
+	}
+	heads := func(_ context.Context, from, to uint64, f func(*flow.Entry) error) error {
+		for seq := max(from, 2); seq <= to; seq++ {
+			if err := f(entry(seq)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	r := dedup.NewRequests(time.Hour)
+	fatal.If(t, r.Recall(t.Context(), flow.LaneState{StreamID: "a", Done: 5, DedupFrom: 1}, heads, func() {}))
+	again := entry(6)
+	at := r.Tick(again)
+	one, _ := dedup.RequestOf(again, &again.Messages[0], at, 0, 1)
+	var c record.Columns
+	_, err := c.AppendGood(&again.Messages[0])
+	fatal.If(t, err)
+	runs, err := r.Repeated(t.Context(), dedup.Batch{First: 6, Requests: []dedup.Request{one}, Columns: &c}, 1<<20, heads)
+	if err != nil || len(runs) != 1 {
+		t.Errorf("repeated rows %v, %v, want the one", runs, err)
 	}
 }
