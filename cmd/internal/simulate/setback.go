@@ -183,6 +183,9 @@ const watched = 150
 func (s *setBack) watch(seconds int) {
 	halted := s.halted("lanes reset", flow.ErrGap.Error())
 	behind := s.halted("sluice rebuild", "refill it")
+	if s.name == torn && s.rebuilt == 0 { // verify finds more than the claim's rows missing
+		behind = append(behind, halted...)
+	}
 	switch {
 	case len(behind) > 0 && s.rebuilt < 2:
 		s.saw("a lane halts after its tables were set back")
