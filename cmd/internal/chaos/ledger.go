@@ -103,15 +103,15 @@ func readWith(path string, read func(io.Reader) error) error {
 	return read(file)
 }
 
-// acknowledged calls do with those of the first lines that are acknowledged.
-func (l *ledger) acknowledged(lines int64, do func(entry) error) error {
+// acknowledged calls do with those of the first lines that are acknowledged, and their numbers.
+func (l *ledger) acknowledged(lines int64, do func(n int64, e entry) error) error {
 	file, err := os.Open(l.path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	decoder := json.NewDecoder(file)
-	for range lines {
+	for n := range lines {
 		var e entry
 		if err := decoder.Decode(&e); err == io.EOF {
 			return nil
@@ -119,7 +119,7 @@ func (l *ledger) acknowledged(lines int64, do func(entry) error) error {
 			return err
 		}
 		if e.Acked {
-			if err := do(e); err != nil {
+			if err := do(n, e); err != nil {
 				return err
 			}
 		}

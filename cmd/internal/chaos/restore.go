@@ -34,16 +34,16 @@ func serversAlone(d *deployment.Deployment, kinds ...string) (names []string) {
 }
 
 // restore restores NATS and ClickHouse as docs/backup.md says: ingesters are stopped, apis
-// run without NATS, and then sources resend all records.
+// run without NATS, and then sources resend their records.
 func restore(r *rand.Rand, cfg Config, d *deployment.Deployment) Fault {
 	wait := later(r, cfg)
 	return Fault{Kind: "restore", Alone: []string{laneSettings}, Inject: func(ctx context.Context, s *site) (func(), error) {
-		folder := filepath.Join(s.Dir, "restored")
+		folder, since := filepath.Join(s.Dir, "restored"), s.written()
 		if err := s.backup(ctx, folder); err != nil {
 			return nil, err
 		}
 		deployment.Sleep(ctx, wait)
-		return nil, s.setBack(ctx, []string{deployment.NATS, deployment.Engine}, func(p *deployment.Process) error {
+		return nil, s.setBack(ctx, since, []string{deployment.NATS, deployment.Engine}, func(p *deployment.Process) error {
 			return os.RemoveAll(p.Data)
 		}, func() error {
 			return s.operate(ctx, s.withTables("restore", "--from", folder)...)
@@ -132,11 +132,15 @@ func setBackAlone(kind, of string, wait time.Duration, prepare, repair func(cont
 				return nil, err
 			}
 		}
+		var since map[*ledger]int64
+		if of == deployment.NATS {
+			since = s.written()
+		}
 		if err := s.copyData(of, kept); err != nil {
 			return nil, err
 		}
 		deployment.Sleep(ctx, wait)
-		return nil, s.setBack(ctx, []string{of}, func(p *deployment.Process) error {
+		return nil, s.setBack(ctx, since, []string{of}, func(p *deployment.Process) error {
 			return errors.Join(os.RemoveAll(p.Data), os.CopyFS(p.Data, os.DirFS(filepath.Join(kept, p.Name))))
 		}, func() error { return repair(ctx, s) })
 	}}
@@ -159,8 +163,8 @@ func (s *site) copyData(kind, to string) (err error) {
 
 // setBack stops the ingesters and the servers of some kinds, replaces the servers' data,
 // starts them, and repairs them while links are stalled. Then it starts everything, and
-// sources resend all records.
-func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deployment.Process) error, repair func() error) error {
+// sources resend their records.
+func (s *site) setBack(ctx context.Context, since map[*ledger]int64, kinds []string, replace func(*deployment.Process) error, repair func() error) error {
 	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kinds...))
 	err := func() (err error) {
 		defer release()
@@ -198,7 +202,7 @@ func (s *site) setBack(ctx context.Context, kinds []string, replace func(*deploy
 	if err != nil {
 		return err
 	}
-	return s.resend(ctx)
+	return s.resend(ctx, since)
 }
 
 // serversAnswer returns an error unless NATS and the engine answer, links bypassed.

@@ -109,7 +109,7 @@ func (s *site) deliver(ctx context.Context, to *poster, body []byte, key string)
 
 // instancesOf returns the instances with acknowledged records in a ledger.
 func instancesOf(l *ledger) (all []string, err error) {
-	err = l.acknowledged(l.written(), func(e entry) error {
+	err = l.acknowledged(l.written(), func(_ int64, e entry) error {
 		var r struct {
 			Value struct{ ProcessInstanceKey json.Number }
 		}
@@ -127,9 +127,19 @@ func instancesOf(l *ledger) (all []string, err error) {
 // resendBatch is the number of records with an identity per resent request.
 const resendBatch = 200
 
+// written returns the number of lines of every ledger.
+func (s *site) written() map[*ledger]int64 {
+	lines := map[*ledger]int64{}
+	for _, l := range s.ledgers {
+		lines[l] = l.written()
+	}
+	return lines
+}
+
 // resend resends all acknowledged records, more than a restore requires. Records without
-// identity are resent in their original requests.
-func (s *site) resend(ctx context.Context) error {
+// identity are resent in their original requests, and only those that NATS lost: since the
+// ledgers had so many lines; none if nil. Others may be older than the deduplication window.
+func (s *site) resend(ctx context.Context, since map[*ledger]int64) error {
 	for source, l := range s.ledgers {
 		to := newPoster(s.URL, s.Tokens[source])
 		var batch []string
@@ -148,7 +158,10 @@ func (s *site) resend(ctx context.Context) error {
 				return err
 			})
 		}
-		err := l.acknowledged(l.written(), func(e entry) error {
+		err := l.acknowledged(l.written(), func(n int64, e entry) error {
+			if e.Request != "" && (since == nil || n < since[l]) {
+				return nil
+			}
 			if len(batch) >= resendBatch || len(batch) > 0 && e.Request != request {
 				if err := flush(); err != nil {
 					return err
