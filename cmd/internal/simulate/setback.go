@@ -60,7 +60,7 @@ var scopes = []scope{
 	{torn, only(), true},
 }
 
-// torn is the scope of tables each of which is set back or not: the disk lied about fsync.
+// torn is the scope of tables that are set back one by one: the disk lied about fsync.
 const torn = "tables of the warehouse"
 
 // setBack is planned or in progress.
