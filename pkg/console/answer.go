@@ -50,6 +50,7 @@ type cell struct {
 // read runs a statement and passes a maximum number of rows to row. more reports
 // whether further rows exist.
 func read(ctx context.Context, db Warehouse, sql string, limit int, begin func([]answerColumn) error, row func([]cell) error) (more bool, err error) {
+	defer ended(ctx, &err)
 	rows, err := db.Query(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_result_bytes": maxResult})), sql)
 	if err != nil {
 		return false, err

@@ -342,7 +342,7 @@ func (s *Server) listCSV(k *kind) func(http.ResponseWriter, *http.Request, *sess
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), statementTime)
+		ctx, cancel := timed(r.Context(), statementTime, "file")
 		defer cancel()
 		var file bytes.Buffer // complete before the first byte is sent
 		if err := writeCSV(ctx, s.db, a.list(a.names()), maxCSV, &limited{&file, 64 << 20}); err != nil {

@@ -218,14 +218,19 @@ func testElementsKeepToTenants(t *testing.T, w *world) {
 	}
 }
 
-// mute is a ClickHouse that fails statements with a prefix.
+// mute is a ClickHouse that fails statements with a prefix, or answers them after hours.
 type mute struct {
 	console.Warehouse
-	to string
+	to   string
+	slow bool
 }
 
 func (m mute) Query(ctx context.Context, sql string, args ...any) (driver.Rows, error) {
-	if strings.HasPrefix(sql, m.to) {
+	switch {
+	case !strings.HasPrefix(sql, m.to):
+	case m.slow:
+		sql = "SELECT sleepEachRow(1) FROM numbers(10000) SETTINGS max_block_size = 1"
+	default:
 		return nil, errors.New("memory limit exceeded")
 	}
 	return m.Warehouse.Query(ctx, sql, args...)
@@ -238,12 +243,28 @@ func testPiecesOfAPage(t *testing.T, w *world) {
 		{"SELECT id, uniqExact(source, instance) AS active", "/process", "active instances: memory limit exceeded", "/instances?at=now&amp;element=", "/incidents?any=1&amp;element="},
 		{"SELECT id, toUInt64(0) AS active", "/process", "incidents: memory limit exceeded", "/incidents?any=1&amp;element=", "/instances?at=now&amp;element="},
 	} {
-		s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse = mute{w.db, c.statement} })
+		s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse = mute{Warehouse: w.db, to: c.statement} })
 		s.signIn(reader)
 		res, body := s.get(c.page + "?source=cluster-a&id=order&window=all")
 		wants(t, c.page, res, body, http.StatusOK, c.says, c.has)
 		if strings.Contains(body, c.lacks) || strings.Contains(body, "No instance of this period entered") {
 			t.Errorf("%s has numbers of what could not be read:\n%s", c.page, body)
+		}
+	}
+}
+
+// testTimeLimit: a part that reaches the time limit of its page names it and the remedy.
+func testTimeLimit(t *testing.T, w *world) {
+	s := newSite(t, func(c *console.Config, deps *console.Deps) {
+		c.Answer, deps.Warehouse = 200*time.Millisecond, mute{Warehouse: w.db, slow: true}
+	})
+	s.signIn(reader)
+	const says = "no answer within 0.2 s, the time limit of a page: choose a shorter period or a narrower filter"
+	for path, status := range map[string]int{"/processes": 200, "/process?source=cluster-a&id=order": 200, "/process/elements?source=cluster-a&id=order": 200, "/jobs": 200, "/instance?source=cluster-a&key=1": 502} {
+		res, body := s.get(path)
+		wants(t, path, res, body, status, says)
+		if strings.Contains(body, "deadline") {
+			t.Errorf("%s has the driver's error:\n%s", path, body)
 		}
 	}
 }

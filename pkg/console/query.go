@@ -2,7 +2,6 @@ package console
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -144,7 +143,7 @@ func (s *Server) runQuery(w http.ResponseWriter, r *http.Request, who *session) 
 		page.Failed = onlyAsks
 		return s.show(w, r, who, "query", "Query", page)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), statementTime)
+	ctx, cancel := timed(r.Context(), statementTime, "query")
 	defer cancel()
 	a, err := ask(ctx, s.db, page.statement(), maxRows)
 	if err != nil {
@@ -166,7 +165,7 @@ func (s *Server) queryCSV(w http.ResponseWriter, r *http.Request, who *session) 
 		page.Failed = onlyAsks
 		return s.show(w, r, who, "query", "Query", page)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), statementTime)
+	ctx, cancel := timed(r.Context(), statementTime, "query")
 	defer cancel()
 	var file bytes.Buffer // complete before the first byte is sent: a truncated file looks complete
 	if err := writeCSV(ctx, s.db, page.statement(), maxCSV, &limited{&file, 64 << 20}); err != nil {

@@ -63,8 +63,22 @@ func (r *Reader) Ping(ctx context.Context) error { return r.conn.Ping(ctx) }
 // Close closes the connections.
 func (r *Reader) Close() error { return r.conn.Close() }
 
+// timed is ctx with the time limit of a page or a query, which names itself and the remedy
+// when it ends a statement.
+func timed(ctx context.Context, limit time.Duration, of string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %g s, the time limit of a %s: choose a shorter period or a narrower filter", limit.Seconds(), of))
+}
+
+// ended replaces the error of a statement that the limit of ctx has ended.
+func ended(ctx context.Context, err *error) {
+	if *err != nil && ctx.Err() != nil {
+		*err = context.Cause(ctx)
+	}
+}
+
 // one scans the only row of a result.
-func one(ctx context.Context, db Warehouse, into []any, sql string, args ...any) error {
+func one(ctx context.Context, db Warehouse, into []any, sql string, args ...any) (err error) {
+	defer ended(ctx, &err)
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return err
@@ -98,6 +112,7 @@ func (s section[T]) first() *T {
 // rowsOf runs a statement. Its columns are the first exported fields of T in order,
 // including those of embedded structs.
 func rowsOf[T any](ctx context.Context, db Warehouse, sql string) (s section[T]) {
+	defer ended(ctx, &s.Err)
 	s.SQL = sql
 	rows, err := db.Query(ctx, sql)
 	if err != nil {

@@ -293,7 +293,7 @@ type view func(w http.ResponseWriter, r *http.Request, who *session) error
 // page is signedIn with the timeout Config.Answer.
 func (s *Server) page(show view) http.HandlerFunc {
 	return s.signedIn(func(w http.ResponseWriter, r *http.Request, who *session) error {
-		ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Answer)
+		ctx, cancel := timed(r.Context(), s.cfg.Answer, "page")
 		defer cancel()
 		return show(w, r.WithContext(ctx), who)
 	})

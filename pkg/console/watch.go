@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -106,11 +107,12 @@ func (w *watch) look(ctx context.Context) *look {
 	for i, p := range w.deps.Programs {
 		all.Go(func() { next.Programs[i] = p.ask(slow) })
 	}
-	soon, cancel := context.WithTimeout(ctx, serverTime)
+	soon, cancel := context.WithTimeoutCause(ctx, serverTime, fmt.Errorf("no answer within %g s", serverTime.Seconds()))
 	defer cancel()
 	all.Go(func() {
 		began := time.Now()
 		next.Standing, next.NATS = w.deps.Stream.Standing(soon)
+		ended(soon, &next.NATS)
 		next.Answered = time.Since(began)
 	})
 	all.Go(func() {
