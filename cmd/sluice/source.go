@@ -18,7 +18,7 @@ import (
 )
 
 type sourceCmd struct {
-	Add    sourceAdd    `cmd:"" help:"Create a token for an engine, and print the engine's configuration. Takes effect within a second."`
+	Add    sourceAdd    `cmd:"" help:"Create a token for an engine, and print the engine's configuration. Takes effect at once."`
 	List   sourceList   `cmd:"" help:"List sources and their tokens."`
 	Rotate sourceRotate `cmd:"" help:"Create a new token for an engine. Its former tokens expire after --keep."`
 	Remove sourceRemove `cmd:"" help:"Revoke all tokens of an engine. Its records stay."`

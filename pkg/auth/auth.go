@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,10 +21,13 @@ type Authenticator struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
-	file    file                  // of Run, after New
-	broken  string                // last error of the file, so that it is logged once; of Run
 	tokens  atomic.Pointer[table] // nil without a token file
 	jwt     *verifier             // nil without JWTs
+
+	mu     sync.Mutex // guards the fields below
+	file   file
+	looked time.Time // when the file was last checked
+	broken string    // last error of the file, so that it is logged once
 }
 
 // New reads the token file and the key file. Keys at a URL are fetched on first use.
@@ -60,18 +64,38 @@ func (a *Authenticator) Authenticate(header string) (flow.Caller, error) {
 		return flow.Caller{}, flow.ErrTokenInvalid
 	}
 	digest := sha256.Sum256([]byte(token))
-	if tokens := a.tokens.Load(); tokens != nil {
-		if e, ok := tokens.find(digest); ok {
-			if !e.expires.IsZero() && !time.Now().Before(e.expires) {
-				return flow.Caller{Subject: e.identity.Subject}, fmt.Errorf("%w: it has expired", flow.ErrTokenInvalid)
-			}
-			return e.identity, nil
+	e, ok := a.tokens.Load().find(digest)
+	switch {
+	case ok:
+	case a.jwt != nil && strings.Count(token, ".") == 2:
+		return a.jwt.verify(token, digest)
+	default:
+		if e, ok = a.added(digest); !ok {
+			return flow.Caller{}, flow.ErrTokenInvalid
 		}
 	}
-	if a.jwt != nil && strings.Count(token, ".") == 2 {
-		return a.jwt.verify(token, digest)
+	if !e.expires.IsZero() && !time.Now().Before(e.expires) {
+		return flow.Caller{Subject: e.identity.Subject}, fmt.Errorf("%w: it has expired", flow.ErrTokenInvalid)
 	}
-	return flow.Caller{}, flow.ErrTokenInvalid
+	return e.identity, nil
+}
+
+// minLook is the shortest time between two checks of the token file for unknown tokens: a flood of
+// them costs 100 checks a second.
+const minLook = 10 * time.Millisecond
+
+// added finds a token that was added to the file after the last check, so that the first
+// request of a new engine is accepted.
+func (a *Authenticator) added(digest [sha256.Size]byte) (entry, bool) {
+	if a.cfg.Tokens == "" {
+		return entry{}, false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if time.Since(a.looked) >= minLook {
+		a.followTokens()
+	}
+	return a.tokens.Load().find(digest)
 }
 
 // Configured reports whether the subject has a static token, expired or not.
@@ -145,22 +169,30 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	}
 }
 
-// follow reloads changed files. A corrupt file is logged once; the last valid tokens stay
-// in force.
+// follow reloads changed files.
 func (a *Authenticator) follow() {
 	if a.cfg.Tokens != "" {
-		changed, err := a.reload()
-		switch {
-		case err != nil && err.Error() != a.broken:
-			a.broken = err.Error()
-			a.log.Error("token file is invalid; the previous tokens stay in force", "path", a.cfg.Tokens, "error", err)
-		case err == nil && changed:
-			a.broken = ""
-			a.log.Info("token file reloaded", "path", a.cfg.Tokens, "tokens", len(a.tokens.Load().entries))
-		}
+		a.mu.Lock()
+		a.followTokens()
+		a.mu.Unlock()
 	}
 	if a.jwt != nil && !a.cfg.JWT.remote() {
 		a.jwt.refresh(context.Background())
+	}
+}
+
+// followTokens reloads the token file if it changed. A corrupt file is logged once; the last
+// valid tokens stay in force. The caller holds mu.
+func (a *Authenticator) followTokens() {
+	a.looked = time.Now()
+	changed, err := a.reload()
+	switch {
+	case err != nil && err.Error() != a.broken:
+		a.broken = err.Error()
+		a.log.Error("token file is invalid; the previous tokens stay in force", "path", a.cfg.Tokens, "error", err)
+	case err == nil && changed:
+		a.broken = ""
+		a.log.Info("token file reloaded", "path", a.cfg.Tokens, "tokens", len(a.tokens.Load().entries))
 	}
 }
 

@@ -50,7 +50,11 @@ func (t *table) slot(digest [sha256.Size]byte) [sha256.Size]byte {
 	return sha256.Sum256(b[:])
 }
 
+// find finds nothing in a nil table.
 func (t *table) find(digest [sha256.Size]byte) (entry, bool) {
+	if t == nil {
+		return entry{}, false
+	}
 	e, ok := t.entries[t.slot(digest)]
 	return e, ok && subtle.ConstantTimeCompare(e.digest[:], digest[:]) == 1
 }

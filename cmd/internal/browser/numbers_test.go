@@ -91,7 +91,7 @@ func real(t *testing.T) {
 	body, err := io.ReadAll(packed)
 	fatal.If(t, err)
 	token := strings.Split(said, "\n")[1]
-	eventually(t, patience, func() error { return postAs(token, string(body), http.StatusOK) }) // it is accepted within a second
+	fatal.If(t, postAs(token, string(body), http.StatusOK))
 }
 
 // TestEveryNumberLeadsToWhatItCounts walks all pages, of a simulated engine and of a real

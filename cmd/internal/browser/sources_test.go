@@ -24,21 +24,17 @@ func TestAnEngineIsAddedAndRejected(t *testing.T) {
 		fatal.If(t, err)
 		return said
 	}
-	posts := func(token string, want int) {
-		t.Helper()
-		eventually(t, patience, func() error { return postAs(token, "[]", want) }) // within a second
-	}
 	tokens := []string{press("add"), press("rotate")}
 	tb.accessible()
 	for _, token := range tokens {
-		posts(token, http.StatusOK)
+		fatal.If(t, postAs(token, "[]", http.StatusOK))
 	}
 	press("remove")
 	tb.shows("tick the box to confirm")
-	posts(tokens[1], http.StatusOK)
+	fatal.If(t, postAs(tokens[1], "[]", http.StatusOK))
 	press("remove", chromedp.Click(chromedp.CSS("[name=sure]")))
 	tb.shows("2 tokens of source browser-engine are revoked")
-	posts(tokens[1], http.StatusUnauthorized)
+	eventually(t, patience, func() error { return postAs(tokens[1], "[]", http.StatusUnauthorized) }) // within a second
 	tb.open("/")
 	tb.shows("Client unknown at 127.0.0.1 is rejected: token_invalid (401)")
 	tb.do(chromedp.Click(chromedp.CSS(`a.fig[href="/sources#rejected"]`)), chromedp.WaitVisible(chromedp.CSS("#rejected")))
