@@ -48,9 +48,10 @@ type up struct {
 	ClickHouse     string `name:"clickhouse" default:"127.0.0.1:9000" help:"Address of the ClickHouse engine's native protocol."`
 	ClickHouseHTTP string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of the ClickHouse engine's HTTP."`
 	Console        string `default:"127.0.0.1:8083" help:"Address of the web console; off when empty."`
-	AllowFiles     bool   `help:"Allow table functions that leave the database: file(), url(), s3(), remote() and the like; the engine's process is then not confined to its folder."`
-	Token          string `help:"Access token; when empty, generated once and kept in the data folder."`
-	Library        string `name:"clickhouse-library" help:"File of the ClickHouse engine; when empty, the one next to the program, and no other."`
+	console.Shown
+	AllowFiles bool   `help:"Allow table functions that leave the database: file(), url(), s3(), remote() and the like; the engine's process is then not confined to its folder."`
+	Token      string `help:"Access token; when empty, generated once and kept in the data folder."`
+	Library    string `name:"clickhouse-library" help:"File of the ClickHouse engine; when empty, the one next to the program, and no other."`
 
 	Private bool `help:"Require a password for every ClickHouse connection; without it, local connections without a password are the read-only user analyst."`
 	engine.Statements
@@ -228,7 +229,7 @@ func (u *up) page(server *embedded.Server, users []embedded.User, tokens string,
 	if err != nil {
 		return nil, "", err
 	}
-	shown := &run.Console{Page: console.Config{Listen: u.Console}, Watch: []string{u.Ops}, Operator: run.Operator{Data: u.Data},
+	shown := &run.Console{Page: console.Config{Listen: u.Console, Shown: u.Shown}, Watch: []string{u.Ops}, Operator: run.Operator{Data: u.Data},
 		ClickHouse: run.ClickHouse{Warehouse: warehouse.Config{URL: (&url.URL{Scheme: "clickhouse", Host: u.ClickHouse, Path: "/flow"}).String()}}}
 	posts := addresses{URL: "http://" + u.API.Listen, Exporters: "http://" + cmp.Or(u.API.Elastic, "127.0.0.1:9200")}
 	shown.Sources = sourceTokens{tokenFile{Tokens: tokens}, posts}

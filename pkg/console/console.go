@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,17 +20,22 @@ import (
 )
 
 type Config struct {
-	Listen  string        `default:"127.0.0.1:8083" help:"Address for browsers. For other machines, use a TLS proxy and --https."`
-	Secure  bool          `name:"https" help:"Browsers connect through a TLS proxy: session cookies are sent over https only."`
-	Every   time.Duration `default:"1s" help:"Refresh interval of live pages. Programs, NATS, and ClickHouse are queried once per interval for all browsers."`
-	Stuck   time.Duration `name:"stuck-after" default:"1h" help:"An active instance without an event for this time is stuck: it needs attention and counts in sluice_stuck_instances."`
-	Grafana string        `placeholder:"URL" help:"Address of Grafana with the dashboards of deploy/grafana, as browsers reach it. The overview links to it."`
-	Operate string        `placeholder:"URL" help:"Address of Camunda Operate, as browsers reach it. Instances link to it."`
+	Listen string        `default:"127.0.0.1:8083" help:"Address for browsers. For other machines, use a TLS proxy and --https."`
+	Secure bool          `name:"https" help:"Browsers connect through a TLS proxy: session cookies are sent over https only."`
+	Every  time.Duration `default:"1s" help:"Refresh interval of live pages. Programs, NATS, and ClickHouse are queried once per interval for all browsers."`
+	Shown
 
 	Idle    time.Duration `kong:"-" default:"1h"`  // a session expires after this time without a request
 	Session time.Duration `kong:"-" default:"12h"` // maximum age of a session
 	Answer  time.Duration `kong:"-" default:"5s"`  // time limit to read the data of a page
 	Work    time.Duration `kong:"-" default:"1m"`  // interval of counting open work
+}
+
+// Shown are the options that sluice up takes too.
+type Shown struct {
+	Stuck   time.Duration `name:"stuck-after" default:"1h" help:"An active instance without an event for this time is stuck: it needs attention and counts in sluice_stuck_instances."`
+	Grafana string        `placeholder:"URL" help:"Address of Grafana with the dashboards of deploy/grafana, as browsers reach it. The overview links to it."`
+	Operate string        `placeholder:"URL" help:"Address of Camunda Operate, as browsers reach it. Instances link to it."`
 }
 
 const minEvery = 50 * time.Millisecond // a shorter interval would keep looks running back to back
@@ -87,6 +93,11 @@ func New(cfg Config, deps Deps, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Every < minEvery {
 		return nil, fmt.Errorf("--every is %s: set at least %s", cfg.Every, minEvery)
+	}
+	for flag, address := range map[string]string{"grafana": cfg.Grafana, "operate": cfg.Operate} {
+		if address != "" && !strings.HasPrefix(address, "http://") && !strings.HasPrefix(address, "https://") {
+			return nil, fmt.Errorf("--%s is %q: set an address that begins with http:// or https://", flag, address)
+		}
 	}
 	files, err := loadAssets()
 	if err != nil {

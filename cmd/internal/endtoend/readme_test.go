@@ -1,10 +1,12 @@
 package endtoend
 
 import (
+	"html"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +19,7 @@ import (
 func TestTheFirstTenMinutes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.empty = true
+	s.empty, s.flags = true, []string{"--grafana", "https://grafana.example", "--operate", "https://operate.example"}
 	greeting := s.up().text()
 	firstTenMinutes(t, s, greeting)
 	if said := s.sluice(0, "lint"); !strings.Contains(said, "no findings") {
@@ -28,7 +30,9 @@ func TestTheFirstTenMinutes(t *testing.T) {
 	}
 	v := visit(t, greeting)
 	v.needsNothing()
-	for path, want := range map[string]string{"/sources": "local", "/dead": "No dead letters."} {
+	_, list := v.send("/instances", nil)
+	instance := html.UnescapeString(regexp.MustCompile(`/instance\?[^"]+`).FindString(list))
+	for path, want := range map[string]string{"/": "https://grafana.example", instance: "https://operate.example/processes/", "/sources": "local", "/dead": "No dead letters."} {
 		if status, shown := v.send(path, nil); status != http.StatusOK || !strings.Contains(shown, want) || strings.Contains(shown, "missing") {
 			t.Errorf("%s: %d, without %q\n%s", path, status, want, shown)
 		}
