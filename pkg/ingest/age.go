@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"sluice/pkg/flow"
-	"sluice/pkg/record"
 )
 
 // renewAfter is the age of an open claim, by ClickHouse's clock, after which it is renewed.
@@ -62,11 +61,11 @@ func (s *session) earlier(ctx context.Context, b *block, c flow.Claim, r flow.Ru
 	}
 	rows := s.rowsOf(b, r)
 	rows.StoredAt = c.StoredAt
-	now, _, err := s.deps.Tables.Visible(ctx, rows, time.Time{})
+	now, err := s.count(ctx, rows)
 	if err != nil {
 		return 0, fmt.Errorf("count rows %d to %d of claim %s with an earlier stored_at: %w", r.From, r.To, c, err)
 	}
-	return uint64(n) - now, nil
+	return uint64(n - now), nil
 }
 
 // expired is the outcome of an insert that was deduplicated without a visible row, if its rows may
@@ -114,9 +113,9 @@ const safeParts = 50_000
 const rememberedFor = time.Minute
 
 // isRemembered reports whether the tables still know the claim's tokens, if they were inserted.
-func (s *session) isRemembered(ctx context.Context, b *block, c flow.Claim) (bool, error) {
+func (s *session) isRemembered(ctx context.Context, c flow.Claim) (bool, error) {
 	now := s.cfg.Now()
-	_, parts, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns}, time.UnixMilli(c.ClaimedAt))
+	parts, err := s.deps.Tables.PartsSince(ctx, time.UnixMilli(c.ClaimedAt))
 	if err != nil {
 		return false, fmt.Errorf("read the age of claim %s: %w", c, err)
 	}

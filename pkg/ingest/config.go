@@ -173,9 +173,13 @@ type Tables interface {
 	Insert(ctx context.Context, b record.Block) error
 
 	// Visible returns how many rows of a block are in the table, only those with its
-	// StoredAt if set, and how many parts the deduplicating table got since a time of
-	// Clock, 0 if zero: rather too many than too few.
-	Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error)
+	// StoredAt if set: the fewest and the most that replicas have. They differ while a
+	// replica lags.
+	Visible(ctx context.Context, b record.Block) (least, most uint64, err error)
+
+	// PartsSince returns how many parts the deduplicating table got since a time of Clock:
+	// rather too many than too few.
+	PartsSince(ctx context.Context, then time.Time) (uint64, error)
 
 	// Reaggregate feeds the aggregate tables with the stored rows of a block, perhaps twice.
 	// Counters are not fed.
@@ -185,7 +189,7 @@ type Tables interface {
 	Clock(ctx context.Context) (time.Time, error)
 }
 
-// Index looks up stored records. *warehouse.DB is the real one.
+// Index looks up stored records, on every replica: rows of an unconfirmed insert count. *warehouse.DB is the real one.
 type Index interface {
 	// Known calls found for every stored row that may be the same record as one of these
 	// rows, and perhaps for more, but not for one stored up to the expiry line.

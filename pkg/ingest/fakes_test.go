@@ -70,6 +70,7 @@ type world struct {
 	tokens       map[string]map[string]int // per table and view: the rows stored under each token
 	partsSince   uint64                    // inserted since any claim made at partsAt or later
 	partsAt      time.Time                 // any age when zero
+	lags         bool                      // a replica has no row
 	skew         time.Duration             // of ClickHouse's clock
 	line         string                    // the last stored day whose rows may have expired
 	refuse       func(*record.Columns, int) bool

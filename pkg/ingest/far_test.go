@@ -151,11 +151,12 @@ func (f *flood) CompareAndSwap(_ context.Context, _ int, next flow.LaneState) (f
 	return next, nil
 }
 
-func (f *flood) Visible(context.Context, record.Block, time.Time) (rows, parts uint64, err error) {
+func (f *flood) Visible(context.Context, record.Block) (least, most uint64, err error) {
 	return 0, 0, nil
 }
-func (f *flood) Reaggregate(context.Context, record.Block) error { return nil }
-func (f *flood) Clock(context.Context) (time.Time, error)        { return time.Now(), nil }
+func (f *flood) PartsSince(context.Context, time.Time) (uint64, error) { return 0, nil }
+func (f *flood) Reaggregate(context.Context, record.Block) error       { return nil }
+func (f *flood) Clock(context.Context) (time.Time, error)              { return time.Now(), nil }
 func (f *flood) Incarnations(context.Context, int, uint64) ([]flow.Incarnation, error) {
 	return nil, nil
 }

@@ -121,8 +121,11 @@ func (s everyTable) ofRows(c *record.Columns) tables {
 func (s everyTable) Insert(ctx context.Context, b record.Block) error {
 	return s.ofRows(b.Columns).Insert(ctx, b)
 }
-func (s everyTable) Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error) {
-	return s.ofRows(b.Columns).Visible(ctx, b, since)
+func (s everyTable) Visible(ctx context.Context, b record.Block) (least, most uint64, err error) {
+	return s.ofRows(b.Columns).Visible(ctx, b)
+}
+func (s everyTable) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
+	return s.of(0).PartsSince(ctx, then)
 }
 func (s everyTable) Reaggregate(ctx context.Context, b record.Block) error {
 	return s.ofRows(b.Columns).Reaggregate(ctx, b)

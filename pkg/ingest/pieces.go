@@ -76,11 +76,20 @@ func (s *session) judge(ctx context.Context, b *block, c flow.Claim, i int, err 
 
 // visible counts the rows of a run of numbers in the table.
 func (s *session) visible(ctx context.Context, b *block, r flow.Run) (int, error) {
-	n, _, err := s.deps.Tables.Visible(ctx, s.rowsOf(b, r), time.Time{})
-	if err != nil {
-		return 0, fmt.Errorf("count rows %d to %d of block %d-%d: %w", r.From, r.To, b.first, b.end.Seq, err)
+	return s.count(ctx, s.rowsOf(b, r))
+}
+
+// count counts rows of a block in the table. All replicas must agree: one that lags lacks an insert that is not
+// confirmed, and what one alone has may be lost with it.
+func (s *session) count(ctx context.Context, rows record.Block) (int, error) {
+	least, most, err := s.deps.Tables.Visible(ctx, rows)
+	if err == nil && least < most {
+		err = &flow.StoreError{Class: flow.ClassRetry, Err: fmt.Errorf("a replica of ClickHouse has %d rows where another has %d: retrying until they agree", least, most)}
 	}
-	return int(n), nil
+	if err != nil {
+		return 0, fmt.Errorf("count rows %d to %d of a block: %w", rows.From, rows.To, err)
+	}
+	return int(most), nil
 }
 
 // counted returns the outcome of a successful insert when an earlier one may have been stored under the same token. A

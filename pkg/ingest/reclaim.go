@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"sluice/pkg/flow"
 	"sluice/pkg/record"
@@ -111,7 +110,7 @@ func (s *session) recount(ctx context.Context, b *block, c flow.Claim) error {
 	if len(c.Pieces) > 0 && len(b.months) > 1 {
 		return cannot("they are of several months")
 	}
-	visible, _, err := s.deps.Tables.Visible(ctx, record.Block{Columns: &b.columns, To: b.columns.Rows()}, time.Time{})
+	visible, err := s.count(ctx, record.Block{Columns: &b.columns, To: b.columns.Rows()})
 	if err != nil {
 		return fmt.Errorf("count rows of claim %s: %w", c, err)
 	}

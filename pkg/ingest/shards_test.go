@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"sluice/pkg/fatal"
 	"sluice/pkg/flow"
 	"sluice/pkg/load/simulator"
+	"sluice/pkg/record"
 	"sluice/pkg/stream"
 	"sluice/pkg/warehouse"
 )
@@ -157,6 +159,65 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 		if marks, err := at(i).Marks(t.Context(), 0, incarnationOf(t, opened), nil); err != nil || marks.Rows != uint64(len(bodies)) {
 			t.Errorf("asked at shard %d, the lane has stored %d rows, %v, want %d", i+1, marks.Rows, err, len(bodies))
 		}
+	}
+	lookAtReplicas(t, engines)
+}
+
+// lookAtReplicas takes the two engines for replicas of one shard. One has a row that the other lacks, then both have it,
+// then one is away. It is the SQL of a cluster with replicas.
+func lookAtReplicas(t *testing.T, engines [2]*clickhousetest.Engine) {
+	t.Helper()
+	open := func(cluster string) *warehouse.DB {
+		db, err := warehouse.Open(warehouse.Config{URL: engines[0].URL("flow"), Cluster: cluster}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		fatal.If(t, err)
+		t.Cleanup(func() { db.Close() })
+		return db
+	}
+	db := open("replicas")
+	const at = 1_763_700_000_000
+	insert := func(i int) {
+		clickhousetest.Exec(t, engines[i], fmt.Sprintf(`INSERT INTO flow.records_local (stored_at, lane, incarnation, stream_seq, stream_idx, source, partition_id, position, ts, key, record_type, value_type, intent)
+			VALUES (now64(3), 5, 7, 3, 0, 's', 1, 8, fromUnixTimestamp64Milli(%d, 'UTC'), 9, 'EVENT', 'JOB', 'CREATED')`, at))
+	}
+	c, m := &record.Columns{}, &flow.Message{Topic: "flow.5.record", Lane: 5, Source: "s", Seq: 3, Incarnation: 7, Received: time.UnixMilli(at), Records: 1,
+		Body: []byte(fmt.Sprintf(`[{"partitionId":1,"position":8,"timestamp":%d,"key":9,"recordType":"EVENT","valueType":"JOB","intent":"CREATED"}]`, at))}
+	if bad, err := c.AppendGood(m); err != nil || len(bad) > 0 {
+		t.Fatal(bad, err)
+	}
+	look := func() (text string, err error) {
+		least, most, err := db.Visible(t.Context(), record.Block{Columns: c, To: 1})
+		day := flow.SourceDay{Source: "s", Partition: 1, Day: flow.Day(at)}
+		marks, failed := db.Marks(t.Context(), 5, 7, []flow.SourceDay{day})
+		err = errors.Join(err, failed)
+		for _, incarnation := range []uint64{0, 7} {
+			of, seq, failed := db.Last(t.Context(), 5, incarnation)
+			text, err = text+fmt.Sprintf(", last %d:%d", of, seq), errors.Join(err, failed)
+		}
+		listed, failed := db.Incarnations(t.Context(), 5, 6)
+		known := 0
+		err = errors.Join(err, failed, db.Known(t.Context(), c, []int{0}, "", func(id *flow.Identity) { known = int(id.Position) }))
+		return fmt.Sprintf("%d to %d visible, %d counted, mark %d%s, incarnations %v, known %d", least, most, marks.Rows, marks.Last[day], text, listed, known), err
+	}
+	for _, tt := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"none has it", func() {}, "0 to 0 visible, 0 counted, mark 0, last 0:0, last 7:0, incarnations [], known 0"},
+		{"one has it", func() { insert(1) }, "0 to 1 visible, 1 counted, mark 8, last 7:3, last 7:3, incarnations [{7 3}], known 8"},
+		{"both have it", func() { insert(0) }, "1 to 1 visible, 1 counted, mark 8, last 7:3, last 7:3, incarnations [{7 3}], known 8"},
+	} {
+		tt.do()
+		got, err := look()
+		fatal.If(t, err)
+		expect.Equal(t, tt.name, tt.want, got)
+	}
+	least, most, err := open("main").Visible(t.Context(), record.Block{Columns: c, To: 1})
+	fatal.If(t, err)
+	expect.Equal(t, "rows of two shards of one replica", []uint64{2, 2}, []uint64{least, most})
+	engines[1].Kill()
+	if got, err := look(); err == nil {
+		t.Errorf("without the other replica: %s", got)
 	}
 }
 

@@ -223,7 +223,7 @@ func (s *session) insertOpen(ctx context.Context, b *block, c flow.Claim, open [
 	s.beat()
 	defer s.beat()
 	if !s.isFresh() {
-		if known, err := s.isRemembered(ctx, b, c); err != nil {
+		if known, err := s.isRemembered(ctx, c); err != nil {
 			return err
 		} else if !known {
 			outcomes[open[0]], err = s.byLooking(ctx, b, c, open[0])

@@ -109,20 +109,30 @@ func (s tables) Insert(_ context.Context, b record.Block) error {
 	return err
 }
 
-func (s tables) Visible(_ context.Context, b record.Block, since time.Time) (rows, parts uint64, err error) {
-	err = s.do("visible", func() error {
-		if !since.IsZero() && (s.partsAt.IsZero() || !since.After(s.partsAt)) {
+func (s tables) PartsSince(_ context.Context, then time.Time) (parts uint64, err error) {
+	err = s.do("parts", func() error {
+		if s.partsAt.IsZero() || !then.After(s.partsAt) {
 			parts = s.partsSince
 		}
+		return nil
+	})
+	return parts, err
+}
+
+func (s tables) Visible(_ context.Context, b record.Block) (least, rows uint64, err error) {
+	err = s.do("visible", func() error {
 		for i := b.From; i < b.To; i++ {
 			at := place{b.Columns.StreamSeq[i], int(b.Columns.StreamIdx[i])}
 			if b.StoredAt == 0 || slices.ContainsFunc(s.rows, func(r row) bool { return r.place == at && r.storedAt == b.StoredAt }) {
 				rows += uint64(s.table[at])
 			}
 		}
+		if !s.lags {
+			least = rows
+		}
 		return nil
 	})
-	return rows, parts, err
+	return least, rows, err
 }
 
 func (s tables) Reaggregate(_ context.Context, b record.Block) error {

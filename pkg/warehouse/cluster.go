@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -192,9 +193,8 @@ func (db *DB) execAt(ctx context.Context, bound time.Duration, address, statemen
 }
 
 // quorum is the number of replicas that must have an insert before it is confirmed: all of the
-// shard, or all servers for tables that are on every server. With fewer, a lagging replica could
-// miss known records in a lookup: ClickHouse has no consistent reads with parallel quorum inserts.
-// 0 without replication.
+// shard, or all servers for tables that are on every server. With fewer, a replica could be lost with
+// rows that no other has. 0 without replication.
 func (db *DB) quorum(ctx context.Context, everywhere bool) (int64, error) {
 	if !db.plain().Replicated() {
 		return 0, nil
@@ -260,4 +260,37 @@ func (db *DB) shardwise(ctx context.Context) context.Context {
 		return ctx
 	}
 	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"distributed_group_by_no_merge": 1}))
+}
+
+// onReplicas is a table for lookups that decide what is stored: as every replica has it, since one that lags
+// lacks inserts that are not confirmed. select_sequential_consistency would hide these, and needs inserts that
+// wait for each other. A server that does not answer fails the lookup.
+func (db *DB) onReplicas(table string) string {
+	d := db.plain()
+	if !d.Replicated() {
+		return db.name + "." + table
+	}
+	return fmt.Sprintf("clusterAllReplicas('%s', %s)", d.Cluster, d.Table(table))
+}
+
+// count returns the result of a counting expression: per shard the least and the most of its replicas, summed over
+// the shards.
+func (db *DB) count(ctx context.Context, doing, expression, table, where string) (least, most uint64, err error) {
+	replicas, err := db.quorum(ctx, false)
+	if err != nil {
+		return 0, 0, storeError(doing, err)
+	}
+	found := map[int64][]uint64{} // by shard
+	err = db.each(db.shardwise(ctx), doing, fmt.Sprintf("SELECT toInt64(shardNum()), %s FROM %s WHERE %s", expression, db.onReplicas(table), where), nil, func(rows driver.Rows) error {
+		var server int64 // from 1 on, in the order of system.clusters; 0 for a single server
+		var n uint64
+		err := rows.Scan(&server, &n)
+		shard := (server - 1) / max(1, replicas)
+		found[shard] = append(found[shard], n)
+		return err
+	})
+	for _, all := range found {
+		least, most = least+slices.Min(all), most+slices.Max(all)
+	}
+	return least, most, err
 }

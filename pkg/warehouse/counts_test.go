@@ -50,9 +50,9 @@ func TestTheLastMessageOfALaneIsFound(t *testing.T) {
 
 func visible(t testing.TB, db *warehouse.DB, b record.Block) uint64 {
 	t.Helper()
-	n, parts, err := db.Visible(t.Context(), b, time.Time{})
-	fatal.When(t, err != nil || parts != 0, "%d parts since no time, %v", parts, err)
-	return n
+	least, most, err := db.Visible(t.Context(), b)
+	fatal.When(t, err != nil || least != most, "%d to %d rows on a single server, %v", least, most, err)
+	return most
 }
 
 func TestOnlyTheRowsOfTheBlockAreVisible(t *testing.T) {
@@ -113,7 +113,7 @@ func TestRecoveryReadsTheDaysOfItsBlockOnly(t *testing.T) {
 	last := life(t, 7, 0, days+1, at(1, received), at(2, received))
 	insert(t, db, last)
 	for name, question := range map[string]func() error{
-		"Visible": func() error { _, _, err := db.Visible(t.Context(), last, time.Time{}); return err },
+		"Visible": func() error { _, _, err := db.Visible(t.Context(), last); return err },
 		"Last":    func() error { _, _, err := db.Last(t.Context(), 0, 7); return err },
 		"Known": func() error {
 			return db.Known(t.Context(), last.Columns, []int{0, 1}, "", func(*flow.Identity) {})
@@ -137,11 +137,7 @@ func rowsRead(t testing.TB, db *warehouse.DB) (n int) {
 
 func TestPartsAreCountedRatherTooMany(t *testing.T) {
 	db := openNew(t) // parts of removed rows count
-	partsSince := func(then time.Time) (uint64, error) {
-		_, parts, err := db.Visible(t.Context(), record.Block{}, then)
-		return parts, err
-	}
-	if n, err := partsSince(time.Now()); err != nil || n != 0 {
+	if n, err := db.PartsSince(t.Context(), time.Now()); err != nil || n != 0 {
 		t.Errorf("an empty table: got %d, %v, want 0", n, err)
 	}
 	for i := range 5 {
@@ -156,12 +152,12 @@ func TestPartsAreCountedRatherTooMany(t *testing.T) {
 		{"a claim from before", time.Now().Add(-time.Hour), 5, 6},
 		{"a claim that comes after all of them", future, 0, 0},
 	} {
-		if n, err := partsSince(tt.then); err != nil || n < tt.low || n > tt.high {
+		if n, err := db.PartsSince(t.Context(), tt.then); err != nil || n < tt.low || n > tt.high {
 			t.Errorf("%s: got %d, %v, want %d to %d", tt.name, n, err, tt.low, tt.high)
 		}
 	}
 	query(t, db, "OPTIMIZE TABLE {db}.records FINAL")
-	if n, err := partsSince(time.Now().Add(-time.Hour)); err != nil || n < 5 {
+	if n, err := db.PartsSince(t.Context(), time.Now().Add(-time.Hour)); err != nil || n < 5 {
 		t.Errorf("after a merge: got %d, %v, want at least 5", n, err)
 	}
 }

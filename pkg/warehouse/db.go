@@ -243,6 +243,7 @@ func (c Config) options() (*clickhouse.Options, error) {
 	if c.Cluster != "" {
 		o.Settings["distributed_foreground_insert"] = 1   // a queue would acknowledge before storing
 		o.Settings["distributed_product_mode"] = "global" // tables in subqueries mean all shards
+		o.Settings["skip_unavailable_shards"] = 0         // a lookup fails without the rows of a server
 	}
 	return o, nil
 }

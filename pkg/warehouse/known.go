@@ -63,7 +63,7 @@ func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, line str
 
 func (db *DB) selectKnown(where conditions, line string) string {
 	return fmt.Sprintf(`SELECT source, identity, own_id AS id, partition_id, position, toUnixTimestamp64Milli(ts) AS ms, key, record_type, value_type, intent
-		FROM %s.records WHERE %s AND %s`, db.name, where, storedAfter(line))
+		FROM %s WHERE %s AND %s`, db.onReplicas("records"), where, storedAfter(line))
 }
 
 // byPosition selects rows by the positions of rows identified by position.

@@ -17,17 +17,10 @@ import (
 )
 
 // Marks returns the progress of days of sources from flow.sources, and the number of rows of an incarnation
-// of a lane that fed that table.
+// of a lane that fed that table, on the replicas with the most.
 func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []flow.SourceDay) (flow.Marks, error) {
-	ctx = db.shardwise(ctx)
-	marks := flow.Marks{Last: map[flow.SourceDay]int64{}}
-	err := db.each(ctx, "count the rows of the lane", fmt.Sprintf(
-		"SELECT sum(rows) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), []any{lane, incarnation}, func(rows driver.Rows) error {
-		var n uint64
-		err := rows.Scan(&n)
-		marks.Rows += n
-		return err
-	})
+	_, most, err := db.count(ctx, "count the rows of the lane", "sum(rows)", "sources", fmt.Sprintf("lane = %d AND incarnation = %d", lane, incarnation))
+	marks := flow.Marks{Last: map[flow.SourceDay]int64{}, Rows: most}
 	if err != nil || len(days) == 0 {
 		return marks, err
 	}
@@ -36,10 +29,10 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []fl
 		asked[day], sources[quote(day.Source)], dayNumbers[day.Day] = true, true, true
 	}
 	// Rather more days than requested than a list of triples, which parses slowly.
-	err = db.each(ctx, "read the progress of the sources", fmt.Sprintf(
+	err = db.each(db.shardwise(ctx), "read the progress of the sources", fmt.Sprintf(
 		`SELECT source, partition_id, toInt64(toUInt16(day)), ifNull(max(last_position), 0), ifNull(toUnixTimestamp64Milli(max(last_ts)), 0)
-		FROM %s.sources WHERE source IN (%s) AND day IN (%s) GROUP BY source, partition_id, day`,
-		db.name, strings.Join(slices.Sorted(maps.Keys(sources)), ", "), strings.Join(dates(dayNumbers), ", ")),
+		FROM %s WHERE source IN (%s) AND day IN (%s) GROUP BY source, partition_id, day`,
+		db.onReplicas("sources"), strings.Join(slices.Sorted(maps.Keys(sources)), ", "), strings.Join(dates(dayNumbers), ", ")),
 		nil, func(rows driver.Rows) error {
 			var day flow.SourceDay
 			var position, ts int64
@@ -97,7 +90,7 @@ func (db *DB) Last(ctx context.Context, lane int, incarnation uint64) (of, seq u
 		return incarnation, seq, err
 	}
 	err = db.each(db.shardwise(ctx), "find the last incarnation of the lane", fmt.Sprintf(
-		"SELECT tupleElement(m, 1), tupleElement(m, 2) FROM (SELECT max((incarnation, last_seq)) AS m FROM %s.sources WHERE lane = ?)", db.name), []any{lane},
+		"SELECT tupleElement(m, 1), tupleElement(m, 2) FROM (SELECT max((incarnation, last_seq)) AS m FROM %s WHERE lane = ?)", db.onReplicas("sources")), []any{lane},
 		func(rows driver.Rows) error {
 			var one, last uint64
 			err := rows.Scan(&one, &last)
@@ -114,9 +107,9 @@ func (db *DB) Last(ctx context.Context, lane int, incarnation uint64) (of, seq u
 func (db *DB) Incarnations(ctx context.Context, lane int, above uint64) ([]flow.Incarnation, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	first := map[uint64]uint64{} // each shard answers by itself
-	err := db.eachUntil(ctx, "list the incarnations of the lane", fmt.Sprintf(
-		"SELECT incarnation, min(stream_seq) FROM %s.records WHERE lane = ? AND incarnation > ? GROUP BY incarnation", db.name), []any{lane, above},
+	first := map[uint64]uint64{} // each server answers by itself
+	err := db.eachUntil(db.shardwise(ctx), "list the incarnations of the lane", fmt.Sprintf(
+		"SELECT incarnation, min(stream_seq) FROM %s WHERE lane = ? AND incarnation > ? GROUP BY incarnation", db.onReplicas("records")), []any{lane, above},
 		func(rows driver.Rows) error {
 			var id, seq uint64
 			err := rows.Scan(&id, &seq)
@@ -137,13 +130,13 @@ func (db *DB) lastRow(ctx context.Context, lane int, incarnation uint64) (uint64
 	ctx = db.shardwise(ctx)
 	args := []any{lane, incarnation}
 	expected, err := db.greatest(ctx, "find the last message", fmt.Sprintf(
-		"SELECT max(last_seq) FROM %s.sources WHERE lane = ? AND incarnation = ?", db.name), args...)
+		"SELECT max(last_seq) FROM %s WHERE lane = ? AND incarnation = ?", db.onReplicas("sources")), args...)
 	if err != nil || expected == 0 {
 		return 0, err
 	}
 	days := map[int64]bool{}
 	err = db.each(ctx, "find the days of the last message", fmt.Sprintf(
-		"SELECT DISTINCT toInt64(toUInt16(day)) FROM %s.sources WHERE lane = ? AND incarnation = ? AND last_seq = ?", db.name), []any{lane, incarnation, expected},
+		"SELECT DISTINCT toInt64(toUInt16(day)) FROM %s WHERE lane = ? AND incarnation = ? AND last_seq = ?", db.onReplicas("sources")), []any{lane, incarnation, expected},
 		func(rows driver.Rows) error {
 			var day int64
 			err := rows.Scan(&day)
@@ -154,8 +147,8 @@ func (db *DB) lastRow(ctx context.Context, lane int, incarnation uint64) (uint64
 		return 0, err
 	}
 	found, err := db.greatest(ctx, "find the last stored message", fmt.Sprintf(
-		"SELECT max(stream_seq) FROM %s.records WHERE lane = ? AND incarnation = ? AND stream_seq = ? AND toDate(ts) IN (%s)",
-		db.name, strings.Join(dates(days), ", ")), lane, incarnation, expected)
+		"SELECT max(stream_seq) FROM %s WHERE lane = ? AND incarnation = ? AND stream_seq = ? AND toDate(ts) IN (%s)",
+		db.onReplicas("records"), strings.Join(dates(days), ", ")), lane, incarnation, expected)
 	if err != nil || found == expected {
 		return found, err
 	}
@@ -169,11 +162,11 @@ func (db *DB) lastRow(ctx context.Context, lane int, incarnation uint64) (uint64
 	defer cancel()
 	found = forgotten
 	err = db.eachUntil(ctx, "find the last stored message", fmt.Sprintf(
-		"SELECT max(stream_seq) FROM %s.records WHERE lane = ? AND incarnation = ?", db.name), args, greater(&found))
+		"SELECT max(stream_seq) FROM %s WHERE lane = ? AND incarnation = ?", db.onReplicas("records")), args, greater(&found))
 	return found, err
 }
 
-// greatest returns the greatest number of all shards.
+// greatest returns the greatest number of all servers.
 func (db *DB) greatest(ctx context.Context, doing, query string, args ...any) (highest uint64, err error) {
 	err = db.each(ctx, doing, query, args, greater(&highest))
 	return highest, err
@@ -188,28 +181,17 @@ func greater(highest *uint64) func(driver.Rows) error {
 	}
 }
 
-// Visible returns how many rows of the block are in the table, only those of its StoredAt if it has one, and
-// how many parts the table got since a time of its own clock, unless zero: rather too many than too few. It
-// reads only the days of these rows, and counts only those of their incarnation.
-func (db *DB) Visible(ctx context.Context, b record.Block, since time.Time) (rows, parts uint64, err error) {
-	if !since.IsZero() {
-		parts, err = db.partsSince(ctx, since)
-	}
-	if err != nil || b.From == b.To {
-		return 0, parts, err
+// Visible returns how many rows of the block are in the table, only those of its StoredAt if it has one: the fewest and the
+// most that replicas have. It reads only the days of these rows, and counts only those of their incarnation.
+func (db *DB) Visible(ctx context.Context, b record.Block) (least, most uint64, err error) {
+	if b.From == b.To {
+		return 0, 0, nil
 	}
 	where := ofBlock(b)
 	if b.StoredAt > 0 {
 		where.add("stored_at = fromUnixTimestamp64Milli(%d, 'UTC')", b.StoredAt)
 	}
-	err = db.each(db.shardwise(ctx), "count visible rows", fmt.Sprintf("SELECT count() FROM %s.records WHERE %s", db.name, where),
-		nil, func(all driver.Rows) error {
-			var n uint64
-			err := all.Scan(&n)
-			rows += n
-			return err
-		})
-	return rows, parts, err
+	return db.count(ctx, "count visible rows", "count()", "records", where.String())
 }
 
 func (db *DB) Clock(ctx context.Context) (time.Time, error) {
@@ -242,10 +224,10 @@ func ofBlock(b record.Block) conditions {
 	return where
 }
 
-// partsSince counts the parts that flow.records got since a time. The name of a part has the numbers of its
+// PartsSince returns how many parts flow.records got since a time of its own clock: rather too many than too few. The name of a part has the numbers of its
 // first and last insert, so the older parts give the start: the highest number among them, or more. Targets
 // of our materialized views get as many parts, or fewer.
-func (db *DB) partsSince(ctx context.Context, then time.Time) (uint64, error) {
+func (db *DB) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
 	d := db.plain()
 	// A single server numbers the inserts of a table, a replicated table those of each
 	// partition.

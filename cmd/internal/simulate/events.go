@@ -19,7 +19,7 @@ func (h *history) disturb() {
 		after := time.Duration(random.Int64N(int64(h.busy)))
 		lasting := time.Duration(1+random.IntN(40)) * time.Second
 		i := random.IntN(2)
-		name, do := h.disturbance(random.IntN(16), i, lasting)
+		name, do := h.disturbance(random.IntN(17), i, lasting)
 		h.plan(after, name, do)
 	}
 }
@@ -62,6 +62,12 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 		return "a constraint is added", func() {
 			h.warehouse.strict = true
 			h.plan(lasting, "the constraint is dropped", func() { h.warehouse.strict = false })
+		}
+	case 15:
+		return "a replica of the warehouse lags", func() {
+			now := h.warehouse.clone()
+			h.warehouse.lagging = &now
+			h.plan(lasting, "the replica has caught up", func() { h.warehouse.lagging = nil })
 		}
 	case 12:
 		return "replicas fall behind", func() {

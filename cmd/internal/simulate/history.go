@@ -192,7 +192,7 @@ func (h *history) heal() {
 	h.note("heal")
 	h.healed = true
 	h.events = slices.DeleteFunc(h.events, func(e event) bool { return !e.sure })
-	h.warehouse.down, h.warehouse.refuses, h.warehouse.short, h.warehouse.strict = false, false, false, false
+	h.warehouse.down, h.warehouse.refuses, h.warehouse.short, h.warehouse.strict, h.warehouse.lagging = false, false, false, false, nil
 	for _, l := range h.server.streams {
 		l.full = false
 	}
@@ -376,7 +376,7 @@ var RareStates = []string{
 	"uncertain days", "days pass", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "an insert is applied after its process died",
 	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "full lanes", "lease: late",
 	"move marker: late", "reaggregate", "an insert is rejected", "repeat beyond the duplicate window of NATS", "repeat of an acknowledged request",
-	"request abandoned", "records resent in other requests", "set back: NATS", "set back: dead letters", "set back: everything", "set back: lane states",
+	"replicas differ", "request abandoned", "records resent in other requests", "set back: NATS", "set back: dead letters", "set back: everything", "set back: lane states",
 	"set back: lanes", "set back: leases", "set back: lists of sources", "set back: one lane", "set back: tables of the warehouse", "set back: the warehouse", "stale read", "takeover during an insert", "the tables are rebuilt", "the clock of the server steps", "the warehouse lacks memory", "insert deduplicated by its token",
 	"tokens of an open claim expire", "a view rejects an insert", "views miss an insert", "void entry",
 }

@@ -13,30 +13,44 @@ import (
 	"sluice/pkg/stream"
 )
 
-func (c client) Visible(ctx context.Context, b record.Block, since time.Time) (uint64, uint64, error) {
+func (c client) Visible(ctx context.Context, b record.Block) (least, most uint64, err error) {
 	wanted := map[at]bool{}
 	for _, r := range rowsOf(b) {
 		wanted[r.at()] = true
 	}
-	type answer struct{ rows, parts uint64 }
-	a, err := question(ctx, c, "visible", func() (a answer) {
-		for _, r := range c.rows[records] {
+	count := func(t tables) (n uint64) {
+		for _, r := range t.rows[records] {
 			if wanted[r.at()] && (b.StoredAt == 0 || r.storedAt == b.StoredAt) {
-				a.rows++
+				n++
 			}
 		}
-		if !since.IsZero() {
-			before := uint64(0)
-			for _, n := range c.counts {
-				if n.at.Before(since) {
-					before = n.parts
-				}
-			}
-			a.parts = c.parts - before
+		return n
+	}
+	type answer struct{ least, most uint64 }
+	a, err := question(ctx, c, "visible", func() answer {
+		n := count(c.tables)
+		if c.lagging == nil {
+			return answer{n, n}
 		}
-		return a
+		old := count(*c.lagging)
+		if old != n {
+			c.saw("replicas differ")
+		}
+		return answer{min(old, n), max(old, n)}
 	})
-	return a.rows, a.parts, err
+	return a.least, a.most, err
+}
+
+func (c client) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
+	return question(ctx, c, "parts", func() uint64 {
+		before := uint64(0)
+		for _, n := range c.counts {
+			if n.at.Before(then) {
+				before = n.parts
+			}
+		}
+		return c.parts - before
+	})
 }
 
 // Only the view of sources may receive rows twice.
@@ -45,15 +59,18 @@ func (c client) Reaggregate(ctx context.Context, b record.Block) error {
 	for _, r := range rowsOf(b) {
 		wanted[r.at()] = true
 	}
-	_, err := question(ctx, c, "reaggregate", func() bool {
+	confirmed, err := question(ctx, c, "reaggregate", func() bool {
 		c.saw("reaggregate")
 		for _, r := range c.rows[records] {
 			if wanted[r.at()] && !slices.ContainsFunc(c.rows[sources], func(s row) bool { return s.at() == r.at() }) {
 				c.rows[sources] = append(c.rows[sources], r)
 			}
 		}
-		return true
+		return c.lagging == nil
 	})
+	if err == nil && !confirmed {
+		return errUnconfirmed
+	}
 	return err
 }
 

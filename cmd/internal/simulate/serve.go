@@ -23,6 +23,7 @@ type Tables struct {
 	Limit    func(bool)    // whether a constraint rejects keys that end in 3
 	Expire   func()        // merges expired rows away; the retention is two days
 	SetBack  func()        // makes it empty again
+	Lag      func(bool)    // whether a replica lags
 	Counters func() string // rows in counters
 }
 
@@ -33,7 +34,14 @@ func ServeTables(settle func(), use func(Tables)) {
 		empty, db := w.tables.clone(), client{p, w}
 		use(Tables{
 			Tables: db, Index: db, Refuse: func(is bool) { w.refuses = is }, Limit: func(is bool) { w.strict = is }, Expire: func() { w.expire() },
-			SetBack: func() { w.tables = empty.clone() }, Counters: func() string { return fmt.Sprint(len(w.rows[counters])) },
+			SetBack: func() { w.tables = empty.clone() },
+			Lag: func(is bool) {
+				if w.lagging = nil; is {
+					now := w.clone()
+					w.lagging = &now
+				}
+			},
+			Counters: func() string { return fmt.Sprint(len(w.rows[counters])) },
 		})
 	})
 }

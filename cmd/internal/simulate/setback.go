@@ -146,6 +146,7 @@ func (s *setBack) replace() {
 		}
 		s.discard("insert ")
 		synced := s.warehouse.tables
+		s.warehouse.lagging = nil
 		s.warehouse.tables = s.image.tables.clone()
 		for table := range views {
 			if s.name == torn && (table != sources || !s.alive) && s.driver.random.IntN(2) == 0 { // without its marks an ingester halts
@@ -245,6 +246,7 @@ func (s *setBack) rebuild() {
 	for _, r := range s.lost {
 		add(r, false)
 	}
+	s.warehouse.lagging = nil
 	for table := range views {
 		s.warehouse.rows[table], s.warehouse.tokens[table] = slices.Clone(rows), map[string]arrival{}
 	}

@@ -22,6 +22,7 @@ type warehouse struct {
 	refuses bool           // the view of counters rejects every insert
 	short   bool           // of memory: it rejects large inserts
 	strict  bool           // a constraint was added
+	lagging *tables        // of a replica that lags: inserts wait for it
 	canary  bool           // loses one row
 
 	tables
@@ -128,6 +129,9 @@ var (
 var (
 	errAway    = errors.New("the simulated warehouse is down")
 	errTimeout = errors.New("no answer in time")
+
+	// errUnconfirmed fails an insert that a replica lacks: it is stored all the same.
+	errUnconfirmed = &flow.StoreError{Class: flow.ClassRetry, Code: 319, Err: errors.New("a replica has not fetched the part")}
 )
 
 // rejected reports whether the tables reject a key, and constrained whether they do while strict.
@@ -215,6 +219,9 @@ func (w *warehouse) insert(p *process, token string, sent []row) error {
 		}
 	}
 	w.counts = append(w.counts, partsAt{w.now(), w.parts})
+	if w.lagging != nil {
+		return errUnconfirmed
+	}
 	return nil
 }
 

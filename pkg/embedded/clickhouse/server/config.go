@@ -22,7 +22,7 @@ type Config struct {
 
 	Sessions int           `kong:"-" default:"512"`        // concurrent native connections, idle ones included; more get code 202
 	MaxBlock int64         `kong:"-" default:"1073741824"` // bytes of a native block sent by a client
-	Cluster  []Shard       `kong:"-"`                      // with AllowFiles: shards of the cluster "main"; see Shard
+	Cluster  []Shard       `kong:"-"`                      // with AllowFiles: servers of the clusters main and replicas; see Shard
 	Drain    time.Duration `kong:"-" default:"8s"`         // at a stop, running statements are killed after this
 }
 
@@ -36,7 +36,8 @@ type Statements struct {
 	Kept     int    `name:"clickhouse-kept-slots" default:"8" help:"Of these, slots reserved for the ingester, and as many for console and admin, if users have passwords."` // at most a third
 }
 
-// Shard is an engine, perhaps this one, as a shard of Distributed tables. It is for trying
+// Shard is an engine, perhaps this one, as a shard of Distributed tables of the cluster main, or as a replica of the
+// only shard of the cluster replicas. It is for trying
 // out what will run on a cluster: nothing is replicated, and over the wire a shard answers
 // only whole queries, as with distributed_group_by_no_merge. A shard at the address of
 // Listen is this engine and is accessed locally.

@@ -143,21 +143,22 @@ func usersXML(cfg Config) string {
 	return b.String()
 }
 
-// clusterXML configures the shards, and the port by which the engine recognises itself.
+// clusterXML configures the cluster main, whose shards have one server each, the cluster replicas, whose only shard
+// has all of them, and the port by which the engine recognises itself.
 func clusterXML(cfg Config) string {
 	if len(cfg.Cluster) == 0 {
 		return ""
 	}
 	_, own, _ := net.SplitHostPort(cfg.Listen)
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n<tcp_port>%s</tcp_port>\n<remote_servers><main>\n", xmlText(own))
+	var replicas []string
 	for _, shard := range cfg.Cluster {
 		host, port, _ := net.SplitHostPort(shard.Address)
-		fmt.Fprintf(&b, "<shard><internal_replication>true</internal_replication><replica><host>%s</host><port>%s</port><default_database>%s</default_database><user>%s</user><password>%s</password></replica></shard>\n",
-			xmlText(host), xmlText(port), xmlText(shard.Database), xmlText(cfg.User), xmlText(cfg.Password))
+		replicas = append(replicas, fmt.Sprintf("<replica><host>%s</host><port>%s</port><default_database>%s</default_database><user>%s</user><password>%s</password></replica>",
+			xmlText(host), xmlText(port), xmlText(shard.Database), xmlText(cfg.User), xmlText(cfg.Password)))
 	}
-	b.WriteString("</main></remote_servers>\n")
-	return b.String()
+	const begin, end = "<shard><internal_replication>true</internal_replication>", "</shard>\n"
+	return fmt.Sprintf("\n<tcp_port>%s</tcp_port>\n<remote_servers><main>\n%s</main>\n<replicas>%s</replicas></remote_servers>\n",
+		xmlText(own), begin+strings.Join(replicas, end+begin)+end, begin+strings.Join(replicas, "")+end)
 }
 
 func xmlText(text string) string {
