@@ -55,10 +55,16 @@ FROM
 GROUP BY what
 ORDER BY total DESC, any(id), any(type)`
 
+// elementsIn selects, before rows are merged, all rows of the elements that may be of a process:
+// a row names it, names none, or is of an element that was migrated.
+func elementsIn(process string) string {
+	return " AND (bpmn_process_id IN (" + quote(process) + ", '') OR key GLOBAL IN (SELECT key FROM flow.element_instances WHERE migrated != ''))"
+}
+
 // heat counts executions at each element of the process that were entered in the window.
 // Executions before a migration count for the earlier process.
 func (s *Server) heat(ctx context.Context, who *session, c chosen) section[heatRow] {
-	keys := "source = " + quote(c.Source)
+	keys := "source = " + quote(c.Source) + elementsIn(c.Process)
 	if c.Variant != "" {
 		keys += " AND " + key + " GLOBAL IN (" + c.ofVariant(who) + ")"
 	}
@@ -66,18 +72,24 @@ func (s *Server) heat(ctx context.Context, who *session, c chosen) section[heatR
 		"tenants", who.only("tenant"), "version", c.ofVersion("process_version")))
 }
 
+// tokensSQL merges rows by GROUP BY: few are of active elements, and FINAL costs more.
 const tokensSQL = `
 SELECT $columns
 FROM
 (
-    $elements
+    SELECT source, process_instance_key AS instance, splitByChar('\t', max(e.migrated)) AS moved,
+        if(length(moved) < 4, max(e.element_id), moved[4]) AS id, if(length(moved) < 4, max(e.bpmn_process_id), moved[2]) AS process,
+        ifNull(if(length(moved) < 4, max(e.version), toInt64OrNull(moved[3])), 0) AS process_version,
+        max(e.bpmn_element_type) AS type, max(e.state) AS reached, max(e.tenant_id) AS tenant, min(e.entered_at) AS entered, min(e.activated_at) AS activated
+    FROM flow.element_instances AS e
+    PREWHERE source = $source$in AND $actives
+    GROUP BY source, process_instance_key, key
 )
 WHERE process = $process$version AND reached < 3 AND type NOT IN ('PROCESS', 'MULTI_INSTANCE_BODY') AND $tenants`
 
 // present selects the active elements; and is a further condition.
 func (c chosen) present(who *session, columns, and string) string {
-	return fill(tokensSQL, "process", quote(c.Process), "columns", columns, "version", c.ofVersion("process_version"), "tenants", who.only("tenant"),
-		"elements", fill(elementsOf, "keys", "source = "+quote(c.Source)+" AND "+activeElements, "within", "1")) + and
+	return fill(tokensSQL, append(c.pairs(), "in", elementsIn(c.Process), "actives", activeElements, "columns", columns, "version", c.ofVersion("process_version"), "tenants", who.only("tenant"))...) + and
 }
 
 // activeElements selects the elements with a row of state < 3: others are not active.

@@ -225,6 +225,9 @@ func (a *asked) elementRows() string {
 	if c.Source != "" {
 		keys = append(keys, "source = "+quote(c.Source))
 	}
+	if c.Process != "" && c.Process != emptyValue {
+		keys[0] += elementsIn(c.Process)
+	}
 	if c.Variant != "" {
 		keys = append(keys, key+" GLOBAL IN\n        ("+c.ofVariant(a.who)+")")
 	}

@@ -232,26 +232,36 @@ type callRow struct {
 	Instances      uint64 // called instances begun in the window
 }
 
+// callsSQL reads each instance once: by its own key as a caller, and by that of its caller.
 const callsSQL = `
-SELECT above.process AS caller, below.process AS called, count() AS instances
+SELECT above AS caller, called, count() AS instances
 FROM
 (
-    $called
-) AS below
-GLOBAL INNER JOIN
-(
-    $callers
-) AS above ON above.source = below.source AND above.instance = toString(below.caller)
-WHERE above.process = $process OR below.process = $process
-GROUP BY above.process, below.process
+    SELECT anyIf(process, own) AS above, groupArrayIf(process, NOT own) AS below
+    FROM
+    (
+        SELECT source, process_instance_key AS instance, splitByChar('\t', p.migrated) AS moved, if(p.migrated = '', p.bpmn_process_id, moved[2]) AS process,
+            ifNull(p.parent_process_instance_key, -1) AS caller, p.started_at AS started, p.tenant_id AS tenant
+        FROM flow.process_instances AS p FINAL
+        PREWHERE source = $source AND process_instance_key GLOBAL IN
+            (SELECT arrayJoin([process_instance_key, toString(assumeNotNull(parent_process_instance_key))]) FROM flow.process_instances WHERE parent_process_instance_key > 0 AND $began)
+        WHERE p.state > 0 AND $visible
+    )
+    ARRAY JOIN [true, false] AS own
+    WHERE own OR caller > 0 AND $within AND $tenants
+    GROUP BY source, if(own, toInt64OrZero(instance), caller)
+    HAVING countIf(own) > 0 AND notEmpty(below)
+)
+ARRAY JOIN below AS called
+WHERE above = $process OR called = $process
+GROUP BY above, called
 ORDER BY instances DESC, caller, called
 LIMIT 100`
 
 // calls reads the callers and callees of the process, of all versions.
 func (s *Server) calls(ctx context.Context, who *session, c chosen) section[callRow] {
-	tenants := filters{{Name: "tenant", Value: c.Tenant}}.ofTenant(who)
-	return rowsOf[callRow](ctx, s.db, fill(callsSQL, "process", quote(c.Process), "callers", callers(c.began(), who.only("tenant")),
-		"called", fill(instancesOf, "rows", c.began()+" AND "+found("parent_process_instance_key > 0 AND "+c.began()), "tenants", tenants)))
+	return rowsOf[callRow](ctx, s.db, fill(callsSQL, append(c.pairs(), "began", c.began(), "within", c.Window.within("started"),
+		"visible", who.only("tenant"), "tenants", filters{{Name: "tenant", Value: c.Tenant}}.ofTenant(who))...))
 }
 
 // callers selects the callers of the instances that match a condition.

@@ -69,9 +69,11 @@ func timed(ctx context.Context, limit time.Duration, of string) (context.Context
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %g s, the time limit of a %s: choose a shorter period or a narrower filter", limit.Seconds(), of))
 }
 
-// ended replaces the error of a statement that the limit of ctx has ended.
+// ended replaces the error of a statement that the limit of ctx has ended: the connection may
+// reach it first, and reports a timeout.
 func ended(ctx context.Context, err *error) {
-	if *err != nil && ctx.Err() != nil {
+	if at, limited := ctx.Deadline(); *err != nil && limited && !time.Now().Before(at) {
+		<-ctx.Done()
 		*err = context.Cause(ctx)
 	}
 }
