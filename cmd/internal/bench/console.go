@@ -76,6 +76,10 @@ func (b *bench) console(ctx context.Context, d *deployment.Deployment, page *Pag
 	}
 	slowest := slices.MaxFunc(page.Viewed, func(a, b viewed) int { return int(a.Worst - b.Worst) })
 	worst.add(slowest.Worst)
+	page.Budgets = worst
+	if err := page.writeHistory(b.cfg.Out); err != nil { // the views outlive a failure of the browsers
+		return err
+	}
 	watched, err := b.watched(ctx, d, p.HTTP)
 	page.Budgets = append(worst, watched...)
 	b.print(page.Budgets)
