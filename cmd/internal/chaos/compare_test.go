@@ -64,8 +64,8 @@ func insert(t *testing.T, db *warehouse.DB, source string, seq uint64, records [
 	fatal.If(t, db.Insert(t.Context(), b))
 }
 
-// TestTheComparisonFindsWhatIsWrong breaks the tables step by step, in every way that the
-// comparison must find.
+// TestTheComparisonFindsWhatIsWrong breaks the tables in every way that the comparison must
+// find: it counts each fault and names it.
 func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 	db, ledgers, records := filled(t)
 	engine := clickhousetest.Shared(t)
@@ -78,62 +78,73 @@ func TestTheComparisonFindsWhatIsWrong(t *testing.T) {
 	}
 	type wrong struct{ Lost, Doubled, Strangers, Above, Below, Differ int64 }
 	const sync = " SETTINGS mutations_sync = 2"
+	type tampering struct {
+		says   string // named
+		tamper func()
+	}
 	for _, tt := range []struct {
 		name   string
-		tamper func()
+		tamper []tampering
 		want   wrong // cumulative over the steps so far
-		says   string
 	}{
-		{name: "nothing is wrong", tamper: func() {}},
-		{name: "ten records are stored twice", says: "records of a: id ", want: wrong{Doubled: 10, Above: 10, Differ: 1}, tamper: func() {
+		{name: "nothing is wrong"},
+		{name: "ten records are stored twice", want: wrong{Doubled: 10, Above: 10, Differ: 1}, tamper: []tampering{{"records of a: id ", func() {
 			sql("SYSTEM STOP MERGES {db}.records")
 			insert(t, db, "a", 4, records[100:110])
+		}}}},
+		{name: "merges have left one row of each, records are not there, and others were never sent", want: wrong{Lost: 2, Strangers: 2, Above: 12, Differ: 1}, tamper: []tampering{
+			{"v_sources of a: partition_id ", func() {
+				sql("SYSTEM START MERGES {db}.records")
+				sql("OPTIMIZE TABLE {db}.records FINAL")
+			}},
+			{"value_type PROCESS_INSTANCE_CREATION, intent CREATED", func() {
+				sql("ALTER TABLE {db}.records DELETE WHERE source = 'b' AND value_type = 'PROCESS_INSTANCE_CREATION' AND position = (SELECT min(position) FROM {db}.records WHERE partition_id = 2 AND value_type = 'PROCESS_INSTANCE_CREATION') AND partition_id = 2" + sync)
+			}},
+			{"records of a: id 9-9, partition_id 0", func() {
+				sql("INSERT INTO {db}.records (source, own_id, ts, received_at, stored_at) SELECT 'a', '9-9', now64(), now64(), now64()")
+			}},
+			{"records of stranger: id 9-9", func() {
+				sql("INSERT INTO {db}.records (source, own_id, ts, received_at, stored_at) SELECT 'stranger', '9-9', now64(), now64(), now64()")
+			}},
+			{"2 rows, want 3", func() {
+				sql("ALTER TABLE {db}.records DELETE WHERE source = 'anonymous' AND identity LIKE '%.2'" + sync)
+			}},
 		}},
-		{name: "and merges have left one row of each", says: "v_sources of a: partition_id ", want: wrong{Above: 10, Differ: 1}, tamper: func() {
-			sql("SYSTEM START MERGES {db}.records")
-			sql("OPTIMIZE TABLE {db}.records FINAL")
-		}},
-		{name: "a record is not there", says: "value_type PROCESS_INSTANCE_CREATION, intent CREATED", want: wrong{Lost: 1, Above: 10, Differ: 1}, tamper: func() {
-			sql("ALTER TABLE {db}.records DELETE WHERE source = 'b' AND value_type = 'PROCESS_INSTANCE_CREATION' AND position = (SELECT min(position) FROM {db}.records WHERE partition_id = 2 AND value_type = 'PROCESS_INSTANCE_CREATION') AND partition_id = 2" + sync)
-		}},
-		{name: "a record was never sent", says: "records of a: id 9-9, partition_id 0", want: wrong{Lost: 1, Strangers: 1, Above: 11, Differ: 1}, tamper: func() {
-			sql("INSERT INTO {db}.records (source, own_id, ts, received_at, stored_at) SELECT 'a', '9-9', now64(), now64(), now64()")
-		}},
-		{name: "a source never sent anything", says: "records of stranger: id 9-9", want: wrong{Lost: 1, Strangers: 2, Above: 12, Differ: 1}, tamper: func() {
-			sql("INSERT INTO {db}.records (source, own_id, ts, received_at, stored_at) SELECT 'stranger', '9-9', now64(), now64(), now64()")
-		}},
-		{name: "a record without identity is not there", says: "2 rows, want 3", want: wrong{Lost: 2, Strangers: 2, Above: 12, Differ: 1}, tamper: func() {
-			sql("ALTER TABLE {db}.records DELETE WHERE source = 'anonymous' AND identity LIKE '%.2'" + sync)
-		}},
-		{name: "two others are there", says: "4 rows, want 3", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 14, Differ: 1}, tamper: func() {
-			sql("INSERT INTO {db}.records SELECT * REPLACE ('other' || identity AS identity) FROM {db}.records WHERE source = 'anonymous'")
-		}},
-		{name: "a counter is doubled", says: "counts_1m of b: minute ", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Differ: 1}, tamper: func() {
-			sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (7 AS records) FROM {db}.counts_1m WHERE source = 'b' AND value_type = 'PROCESS_INSTANCE' LIMIT 1")
-		}},
-		{name: "counters miss two records", says: "counts_1m of b: minute ", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 1}, tamper: func() {
-			sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (-2 AS records) FROM {db}.counts_1m WHERE source = 'b' AND value_type = 'JOB' LIMIT 1")
-		}},
-		{name: "an aggregate has one row too many", says: "key 77: 1 rows, want 0", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 2}, tamper: func() {
-			sql("INSERT INTO {db}.jobs SELECT * REPLACE (toInt64(77) AS key) FROM {db}.jobs WHERE source = 'b' LIMIT 1")
-		}},
-		{name: "an aggregate misses a row", says: "v_process_instances of a: process_instance_key ", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 3}, tamper: func() {
-			sql("ALTER TABLE {db}.process_instances DELETE WHERE process_instance_key = (SELECT max(process_instance_key) FROM {db}.process_instances)" + sync)
-		}},
-		{name: "a column of an aggregate is wrong", says: `: first_value is "~zebra", want "`, want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 4}, tamper: func() {
-			sql("INSERT INTO {db}.variables SELECT * REPLACE ('~zebra' AS created) FROM {db}.variables WHERE source = 'b' AND created != '' LIMIT 1")
+		{name: "a record without identity is doubled, counters and aggregates are wrong", want: wrong{Lost: 1, Doubled: 1, Strangers: 2, Above: 21, Below: 2, Differ: 4}, tamper: []tampering{
+			{"4 rows, want 3", func() {
+				sql("INSERT INTO {db}.records SELECT * REPLACE ('other' || identity AS identity) FROM {db}.records WHERE source = 'anonymous'")
+			}},
+			{"value_type PROCESS_INSTANCE, ", func() {
+				sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (7 AS records) FROM {db}.counts_1m WHERE source = 'b' AND value_type = 'PROCESS_INSTANCE' LIMIT 1")
+			}},
+			{"value_type JOB, ", func() {
+				sql("INSERT INTO {db}.counts_1m SELECT * REPLACE (-2 AS records) FROM {db}.counts_1m WHERE source = 'b' AND value_type = 'JOB' LIMIT 1")
+			}},
+			{"key 77: 1 rows, want 0", func() {
+				sql("INSERT INTO {db}.jobs SELECT * REPLACE (toInt64(77) AS key) FROM {db}.jobs WHERE source = 'b' LIMIT 1")
+			}},
+			{"v_process_instances of a: process_instance_key ", func() {
+				sql("ALTER TABLE {db}.process_instances DELETE WHERE process_instance_key = (SELECT max(process_instance_key) FROM {db}.process_instances)" + sync)
+			}},
+			{`: first_value is "~zebra", want "`, func() {
+				sql("INSERT INTO {db}.variables SELECT * REPLACE ('~zebra' AS created) FROM {db}.variables WHERE source = 'b' AND created != '' LIMIT 1")
+			}},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.tamper()
+			for _, step := range tt.tamper {
+				step.tamper()
+			}
 			f, err := stored.judge(t.Context(), ledgers)
 			fatal.If(t, err)
 			expect.Equal(t, "wrong", tt.want, wrong{f.Lost, f.Doubled, f.Strangers, f.Above, f.Below, int64(f.Differ)})
 			if f.Views < 10 || f.Acked != 6003 {
 				t.Errorf("%d records and %d views are compared", f.Acked, f.Views)
 			}
-			if named := strings.Join(f.Named, "\n"); f.Clean() != (tt.says == "") || !strings.Contains(named, tt.says) {
-				t.Errorf("clean is %v; %q should be named:\n%s", f.Clean(), tt.says, named)
+			named := strings.Join(f.Named, "\n")
+			expect.Not(t, f.Clean() != (len(tt.tamper) == 0), "clean is %v", f.Clean())
+			for _, step := range tt.tamper {
+				expect.Not(t, !strings.Contains(named, step.says), "%q should be named:\n%s", step.says, named)
 			}
 		})
 	}

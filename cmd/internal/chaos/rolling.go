@@ -41,9 +41,9 @@ const retry = time.Second
 
 var errRefused = errors.New("a client was rejected for longer than a second")
 
-// upgrade replaces every api and ingester, one of each kind at a time, by this version,
-// the previous one, and this one, until the time is up. Clients use a link to the ready
-// apis, like a Kubernetes Service.
+// upgrade starts the previous version. It replaces every api and ingester, one of each kind
+// at a time, by this version, by this version again, and by the previous one, until the time
+// is up. Clients use a link to the ready apis, like a Kubernetes Service.
 func upgrade(ctx context.Context, u Upgrade) (Result, error) {
 	if u.Bin == "" {
 		dir, err := os.MkdirTemp("", "sluice-upgrade-")
@@ -56,8 +56,8 @@ func upgrade(ctx context.Context, u Upgrade) (Result, error) {
 		}
 		u.Bin = dir
 	}
-	versions := []string{u.Bin, cmp.Or(u.Previous, u.Bin)}
-	cfg := Config{For: u.For, Seed: u.Seed, NATS: 1, Rate: u.Rate, StreamMaxBytes: 1 << 30, RepeatWindow: 5 * time.Minute, Bin: versions[1], Journal: u.Journal}
+	versions := []string{u.Bin, u.Bin, cmp.Or(u.Previous, u.Bin)}
+	cfg := Config{For: u.For, Seed: u.Seed, NATS: 1, Rate: u.Rate, StreamMaxBytes: 1 << 30, RepeatWindow: 5 * time.Minute, Bin: versions[2], Journal: u.Journal}
 	all := posting{
 		clients: []client{{source: "engine", share: 1, cfg: load.Config{Batch: 20, Connections: 4}}},
 		fields:  true, giveUp: retry,
@@ -68,8 +68,8 @@ func upgrade(ctx context.Context, u Upgrade) (Result, error) {
 			ops[p.HTTP] = p.Ops
 		}
 		s.Links[deployment.Clients].Ready = func(api string) bool { return programtest.AnswersOK(ctx, "http://"+ops[api]+"/readyz") == nil }
-		for n := 0; n%2 == 0 || ctx.Err() == nil; n++ { // it ends with this version
-			if err := s.roll(ctx, versions[n%2], n); err != nil {
+		for n := 0; n%3 == 0 || ctx.Err() == nil; n++ { // it ends with this version
+			if err := s.roll(ctx, versions[n%3], n%3 == 2); err != nil {
 				return err
 			}
 		}
@@ -84,9 +84,9 @@ func upgrade(ctx context.Context, u Upgrade) (Result, error) {
 
 // roll replaces all apis and ingesters by the programs in bin. An upgrade replaces the
 // readers of a format first, a downgrade its writers; the same version, both at once.
-func (s *site) roll(ctx context.Context, bin string, n int) error {
+func (s *site) roll(ctx context.Context, bin string, back bool) error {
 	kinds := []string{deployment.Ingester, deployment.API}
-	if n%2 == 1 {
+	if back {
 		slices.Reverse(kinds)
 	}
 	var rolling errgroup.Group
