@@ -183,6 +183,8 @@ func (o *Oracle) CompareRecords(rows io.Reader) (Report, error) {
 			wrong(&r.Strangers, 0, of.got)
 		case of.got > of.may:
 			wrong(&r.Doubled, of.may, of.got-of.may)
+		case of.may > 0 && o.expired[row] > of.may: // else the instance was forgotten
+			wrong(&r.Doubled, of.may, o.expired[row]-of.may)
 		case of.got < of.must-o.expired[row]:
 			wrong(&r.Missing, of.must, of.must-of.got)
 		}

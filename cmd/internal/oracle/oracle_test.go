@@ -94,6 +94,13 @@ func TestRows(t *testing.T) {
 		counters, err := o.CompareCounters(strings.NewReader("1970-01-01 00:00:00\t\t\tx\t\t0\t\t1\n"))
 		expect.Not(t, err != nil || !counters.OK(), "%+v, %v, want the counter of what has expired gone", counters, err)
 	})
+	t.Run("a row that expired twice was duplicated", func(t *testing.T) {
+		o := oracle.New("a")
+		fatal.If(t, o.ReadExpired(strings.NewReader(noteRow+noteRow)))
+		fatal.If(t, o.Add(line(true, note)))
+		r, err := o.CompareRecords(strings.NewReader(""))
+		expect.Not(t, err != nil || r.Doubled != 1 || r.Missing != 0, "%+v, %v, want one duplicated", r, err)
+	})
 	t.Run("a row with too few cells is an error", func(t *testing.T) {
 		if _, err := read(t).CompareRecords(strings.NewReader("1\t2\n")); err == nil {
 			t.Error("no error")
