@@ -23,6 +23,7 @@ type ledger struct {
 	abandoned int64 // lines of abandoned records
 	forgotten map[string]bool
 	expired   string // file of the expired rows; empty without any
+	live      int64  // lines before the expiry
 }
 
 // entry is a line of a ledger.
@@ -77,7 +78,7 @@ func (l *ledger) forget(instance string) {
 func (l *ledger) expire(rows string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.expired = rows
+	l.expired, l.live = rows, l.records
 }
 
 // oracle computes the expected tables from the ledger.

@@ -107,9 +107,12 @@ func (s *site) deliver(ctx context.Context, to *poster, body []byte, key string)
 	return false, nil
 }
 
-// instancesOf returns the instances with acknowledged records in a ledger.
+// instancesOf returns the instances with acknowledged records in a ledger that have not expired.
 func instancesOf(l *ledger) (all []string, err error) {
-	err = l.acknowledged(l.written(), func(_ int64, e entry) error {
+	err = l.acknowledged(l.written(), func(n int64, e entry) error {
+		if n < l.live {
+			return nil
+		}
 		var r struct {
 			Value struct{ ProcessInstanceKey json.Number }
 		}

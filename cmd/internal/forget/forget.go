@@ -198,7 +198,7 @@ func (f *forgetting) find(ctx context.Context) error {
 		return err
 	}
 	if len(subjects) == 0 {
-		return fmt.Errorf("%s: it was forgotten, or is of another source than --source", missing)
+		return fmt.Errorf("%s: it was forgotten, has expired, or is of another source than --source", missing)
 	}
 	before := time.Now().UnixMilli()
 	for _, s := range subjects {
