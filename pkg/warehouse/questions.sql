@@ -85,9 +85,10 @@ FROM
         FROM flow.v_element_instances
         WHERE ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
             AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+            -- A row that is not merged yet may lack entered_at or the migration.
             AND key IN (SELECT key FROM flow.element_instances WHERE entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-                AND ({process:String} = '' OR bpmn_process_id IN ({process:String}, ''))
-                UNION ALL SELECT key FROM flow.element_instances WHERE migrated != '')
+                AND ({process:String} = '' OR bpmn_process_id IN ({process:String}, '') OR migrated != '')
+                UNION ALL SELECT key FROM flow.element_instances WHERE {process:String} != '' AND migrated != '' AND (entered_at IS NULL OR entered_at >= parseDateTime64BestEffort({to:String}, 3, 'UTC')))
     )
     GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
 ) AS e
@@ -549,9 +550,10 @@ FROM
         WHERE element_id IN (mapKeys(target)) AND state != 'TERMINATED'
             AND ({process:String} = '' OR bpmn_process_id = {process:String}) AND ({tenant:String} = '' OR tenant_id = {tenant:String})
             AND entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+            -- A row that is not merged yet may lack entered_at or the migration.
             AND key IN (SELECT key FROM flow.element_instances WHERE entered_at >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND entered_at < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-                AND ({process:String} = '' OR bpmn_process_id IN ({process:String}, ''))
-                UNION ALL SELECT key FROM flow.element_instances WHERE migrated != '')
+                AND ({process:String} = '' OR bpmn_process_id IN ({process:String}, '') OR migrated != '')
+                UNION ALL SELECT key FROM flow.element_instances WHERE {process:String} != '' AND migrated != '' AND (entered_at IS NULL OR entered_at >= parseDateTime64BestEffort({to:String}, 3, 'UTC')))
     )
     GROUP BY source, bpmn_process_id, element_id, bpmn_element_type
 ) AS e
