@@ -17,6 +17,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,7 +99,9 @@ func Run(ctx context.Context, s *stream.Stream, db *warehouse.DB, cfg Config) (a
 	if _, err := f.settled(ctx, nil); err != nil { // find must see their last records
 		return all, err
 	}
-	if err := f.find(ctx); err != nil {
+	if err := f.find(ctx); errors.Is(err, errNone) && slices.ContainsFunc(all, func(done *Receipt) bool { return done.Asked == r.Asked }) {
+		return all, nil // the order of an interrupted run, carried out above
+	} else if err != nil {
 		return all, err
 	}
 	all = append(all, r)
@@ -182,6 +185,8 @@ func begin(s *stream.Stream, db *warehouse.DB, cfg Config, r *Receipt) *forgetti
 	return &forgetting{cfg: cfg, stream: s, db: db, receipt: r}
 }
 
+var errNone = errors.New("it was forgotten, has expired, or is of another source than --source")
+
 // find adds the instances to the receipt.
 func (f *forgetting) find(ctx context.Context) error {
 	var subjects []warehouse.Subject
@@ -198,7 +203,7 @@ func (f *forgetting) find(ctx context.Context) error {
 		return err
 	}
 	if len(subjects) == 0 {
-		return fmt.Errorf("%s: it was forgotten, has expired, or is of another source than --source", missing)
+		return fmt.Errorf("%s: %w", missing, errNone)
 	}
 	before := time.Now().UnixMilli()
 	for _, s := range subjects {
