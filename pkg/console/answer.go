@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -61,7 +62,7 @@ func read(ctx context.Context, db Warehouse, sql string, limit int, begin func([
 	places := make([]any, len(types))
 	for i, t := range types {
 		columns[i] = answerColumn{Name: t.Name(), Type: t.DatabaseTypeName()}
-		plain := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(columns[i].Type, "LowCardinality("), "Nullable("), ")")
+		plain := wrapped.ReplaceAllString(columns[i].Type, "")
 		columns[i].Moment = strings.HasPrefix(plain, "Date")
 		columns[i].Day = columns[i].Moment && !strings.HasPrefix(plain, "DateTime")
 		for _, kind := range []string{"Int", "UInt", "Float", "Decimal"} {
@@ -89,6 +90,9 @@ func read(ctx context.Context, db Warehouse, sql string, limit int, begin func([
 	}
 	return false, rows.Err()
 }
+
+// wrapped are the types around the one that decides how a value is shown.
+var wrapped = regexp.MustCompile(`^(SimpleAggregateFunction\(\w+, |LowCardinality\(|Nullable\()*`)
 
 // cellOf formats a value as ClickHouse does. Arrays, maps and tuples become JSON.
 func cellOf(v reflect.Value, of answerColumn) cell {

@@ -18,7 +18,7 @@ type filter struct {
 	Digits      bool     // value must be a whole number
 	Span        bool     // value must be a duration
 	Size        int      // width of the field in characters; 0: the browser's default
-	Value       string   // from the URL unless preset
+	Value       string   // from the URL
 	column      string   // column to compare with; empty: the page adds its own condition
 	Hidden      bool     // kept in links, without a field
 	more        bool     // its field is collapsed while it has no value
@@ -36,14 +36,18 @@ type filters []filter
 
 var onlyDigits = regexp.MustCompile(`^[0-9]{1,19}$`)
 
-// filtersOf reads the values from the URL. It keeps spaces, since a name can consist of
-// them; the script of the page trims typed text.
+// filtersOf reads the values from the URL, and those that follow from page to page as hidden
+// fields. It keeps spaces, since a name can consist of them; the script of the page trims typed
+// text.
 func filtersOf(r *http.Request, all ...filter) filters {
 	all = slices.Clone(all)
-	for i := range all {
-		if all[i].Value == "" {
-			all[i].Value = r.FormValue(all[i].Name)
+	for _, name := range kept {
+		if !slices.ContainsFunc(all, func(f filter) bool { return f.Name == name }) {
+			all = append(all, filter{Name: name, Hidden: true})
 		}
+	}
+	for i := range all {
+		all[i].Value = r.FormValue(all[i].Name)
 		if all[i].Digits || all[i].Span || all[i].Name == "q" {
 			all[i].Value = strings.TrimSpace(all[i].Value)
 		}
@@ -98,10 +102,16 @@ func (f filters) Condition() string {
 	return strings.Join(all, " AND ")
 }
 
-// Set are the chips of the active filters.
+// Set are the chips of the active filters, and of those that this page only keeps for others.
 func (f frame) Set(all filters) (chips []chip) {
-	for _, one := range all {
-		if one.Value == "" || one.Hidden {
+	shown := slices.DeleteFunc(slices.Clone(all), func(one filter) bool { return one.Hidden })
+	for _, one := range sharedFilters[:4] {
+		if !slices.ContainsFunc(shown, func(of filter) bool { return of.Name == one.Name }) {
+			shown = append(shown, filter{Name: one.Name, Label: one.Label + ", not applied here", Value: f.at.Query().Get(one.Name)})
+		}
+	}
+	for _, one := range shown {
+		if one.Value == "" {
 			continue
 		}
 		c := chip{one.Label, one.Value, with(f.at, f.at.Path, one.Name, "")}
@@ -146,7 +156,7 @@ func (f filters) Rest() (rest filters) {
 	return rest
 }
 
-// kept are the URL parameters that menu links keep.
+// kept are the URL parameters that follow from page to page: the menu and forms keep them.
 var kept = []string{"source", "id", "version", "tenant", "window", "from", "to", "compare"}
 
 // with is a path with the parameters of a page, except its page number, and with pairs
@@ -171,9 +181,8 @@ func with(at *url.URL, path string, pairs ...string) string {
 	return path + "?" + values.Encode()
 }
 
-// withShared is a path with the kept parameters of a page.
-func withShared(at *url.URL, path string) string {
-	var pairs []string
+// withShared is a path with the kept parameters of a page, and with pairs.
+func withShared(at *url.URL, path string, pairs ...string) string {
 	for _, name := range kept {
 		pairs = append(pairs, name, at.Query().Get(name))
 	}

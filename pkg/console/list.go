@@ -28,19 +28,16 @@ type kind struct {
 
 type column struct{ Name, Title string }
 
-// sharedFilters are the filters that all lists have.
-func sharedFilters(window string) []filter {
-	return []filter{
-		{Name: "source", Label: "Source", Size: 12, column: "source"},
-		{Name: "id", Label: "Process", Size: 14, column: "process"},
-		{Name: "version", Label: "Version", Digits: true, Size: 4, column: "process_version"},
-		{Name: "tenant", Label: "Tenant", Size: 8, column: "tenant"},
-		{Name: "element", Label: "Element", Size: 12, column: "element"},
-		{Name: "instance", Label: "Instance", Size: 18, column: "instance", more: true},
-		{Name: "window", Value: window, Hidden: true}, {Name: "from", Hidden: true}, {Name: "to", Hidden: true}, {Name: "compare", Hidden: true},
-		{Name: "as_of", Label: "As of", more: true},
-		{Name: "any", Label: "Started", Choices: []choice{{"", "in the period"}, {"1", "at any time"}}},
-	}
+// sharedFilters are the filters that all lists have; the first four follow to every page.
+var sharedFilters = []filter{
+	{Name: "source", Label: "Source", Size: 12, column: "source"},
+	{Name: "id", Label: "Process", Size: 14, column: "process"},
+	{Name: "version", Label: "Version", Digits: true, Size: 4, column: "process_version"},
+	{Name: "tenant", Label: "Tenant", Size: 8, column: "tenant"},
+	{Name: "element", Label: "Element", Size: 12, column: "element"},
+	{Name: "instance", Label: "Instance", Size: 18, column: "instance", more: true},
+	{Name: "as_of", Label: "As of", more: true},
+	{Name: "any", Label: "Started", Choices: []choice{{"", "in the period"}, {"1", "at any time"}}},
 }
 
 var (
@@ -167,7 +164,7 @@ func askedOf(r *http.Request, who *session, k *kind) (*asked, error) {
 		then.at, who = at, &then
 	}
 	a := &asked{Kind: k, Window: windowOf(r, who.at), who: who, at: r.URL, Page: 1}
-	all := sharedFilters(a.Window.Name)
+	all := slices.Clone(sharedFilters)
 	if !strings.Contains(k.rows(&asked{Kind: k, who: who}), "process_version") {
 		all = slices.DeleteFunc(all, func(f filter) bool { return f.Name == "version" })
 	}
@@ -220,7 +217,7 @@ func (a *asked) names() string {
 }
 
 func (a *asked) has(filter string) bool {
-	return slices.ContainsFunc(a.Filters, func(f filterOf) bool { return f.Name == filter })
+	return slices.ContainsFunc(a.Filters, func(f filterOf) bool { return f.Name == filter && !f.Hidden })
 }
 
 const shownOnPage = 100

@@ -102,6 +102,8 @@ func (p *listPage) Cell(row []cell, c column) template.HTML {
 		return template.HTML(`<td class="n id" title="` + number(int64(value.Value)) + ` ms">` + span(time.Duration(value.Value)*time.Millisecond) + `</td>`)
 	case value.Moment:
 		return template.HTML(`<td>`) + stamp(value.At) + `</td>`
+	case c.Name == "incidents" && value.Value > 0:
+		return template.HTML(`<td class="n">`) + figure("count", uint64(value.Value), link("/incidents", "source", source, "instance", all["instance"].Text)) + `</td>`
 	case strings.HasPrefix(c.Title, "#"):
 		return template.HTML(`<td class="n id">` + text + `</td>`)
 	}

@@ -137,6 +137,22 @@ func testLists(t *testing.T, w *world) {
 	}
 	// Menu links keep the filter, and its chip removes it.
 	get("/instances?id=order&source=cluster-a&window=7d&state=ACTIVE", http.StatusOK, `href="/processes?id=order&amp;source=cluster-a&amp;window=7d"`, `href="/instances?id=order&amp;source=cluster-a&amp;window=7d" aria-label="Drop the filter State"`, `href="/incidents?id=order&amp;source=cluster-a&amp;window=7d"`)
+	// Pages that have no such filter keep it, say so, and drop it.
+	const filter = "?id=order&source=cluster-a&tenant=a&version=1&window=7d"
+	for path, applied := range map[string]string{
+		"/": "", "/sources": "", "/query": "", "/processes": "Source Process Tenant", "/incidents": "Source Process Tenant", "/instances": "Source Process Version Tenant", "/records": "Source Process Version Tenant",
+	} {
+		body := get(path+filter, http.StatusOK, html.EscapeString("/query"+filter), html.EscapeString("/processes"+filter))
+		for _, name := range []string{"Source", "Process", "Version", "Tenant"} {
+			label := name
+			if !strings.Contains(applied, name) {
+				label += ", not applied here"
+			}
+			if !strings.Contains(body, `aria-label="Drop the filter `+label+`"`) {
+				t.Errorf("%s: the filter cannot be dropped as %q", path, label)
+			}
+		}
+	}
 	get("/instances?from=yesterday", http.StatusBadRequest, "is not a time")
 	get("/instances?version=x", http.StatusBadRequest)
 	// User input is not executed as SQL.

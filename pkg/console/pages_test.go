@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -61,7 +62,7 @@ func testPages(t *testing.T, w *world) {
 	get("/process/elements?source=cluster-a&id=order&version=2", http.StatusOK, "version <span class=\"id\">2</span>")
 	get("/process/elements?source=cluster-a&id=nothing", http.StatusOK, "No instance of this period entered")
 	get("/process/elements?source=cluster-a", http.StatusBadRequest, "lacks source or id")
-	get("/process?source=cluster-a&id=order&version=1&window=all", http.StatusOK, "version 1", "all versions")
+	get("/process?source=cluster-a&id=order&version=1&window=all", http.StatusOK, "version 1", "Drop the filter Version")
 	get("/process?source=cluster-a&id=nothing", http.StatusOK, "No diagram, and no instance")
 	get("/process?source=cluster-a&id=nothing&window=all", http.StatusNotFound, "does not exist")
 	get(fmt.Sprintf("/definition?source=cluster-a&key=%d", i.Process.DefinitionKey), http.StatusOK, "<bpmndi:BPMNShape")
@@ -168,7 +169,12 @@ func testTenants(t *testing.T, w *world) {
 func testQuery(t *testing.T, w *world) {
 	s, csrf := w.open(t, reader)
 	res, body := s.get("/query?question=ages")
-	wants(t, "a question", res, body, http.StatusOK, "FROM numbers(3)", `name="param_word" value="it&#39;s"`, `name="param_from"`)
+	wants(t, "a question", res, body, http.StatusOK, "FROM numbers(3)", `name="param_word" value="it&#39;s"`, `name="param_from"`, `data-link="/query?question=ages"`)
+	const filter = "from=2026-01-01T00%3A00%3A00Z&id=order&to=2026-01-02T00%3A00%3A00Z"
+	res, body = s.get("/query?question=ages&" + filter)
+	wants(t, "a question about the filter of other pages", res, body, http.StatusOK, `name="param_from" value="2026-01-01T00:00:00Z"`, "Drop the filter Process, not applied here", `action="/query?`+html.EscapeString(filter)+`#answer"`)
+	res, body = s.get("/query?id=order&sql=" + url.QueryEscape("SELECT {process:String}"))
+	wants(t, "a parameter of the filter of other pages", res, body, http.StatusOK, `name="param_process" value="order"`, `aria-label="Drop the filter Process"`)
 
 	const sql = "SELECT 'so <b>bold</b>' AS text, number AS n, toDateTime('2026-01-02 03:04:05', 'UTC') + number AS at, NULL AS nothing, [1, 2] AS list FROM numbers(2)"
 	res, body = s.get("/query?sql=" + url.QueryEscape(sql))
@@ -212,13 +218,13 @@ func testQuery(t *testing.T, w *world) {
 
 	// Numbers are formatted, and drawn by time or name.
 	for sql, says := range map[string][]string{
-		"SELECT 1234567 AS n, 1234567 AS key, 0.123456 AS share, 90500 AS p50_ms, toDecimal64(1234.5, 2) AS cost":              {">1,234,567</td>", ">1234567</td>", `title="0.123456">0.1235</td>`, `title="90500">90 s</td>`, ">1,234</td>"},
-		"SELECT number % 2 AS version, toDateTime(intDiv(number, 2), 'UTC') AS at, number AS n FROM numbers(8)":                {`{&#34;title&#34;:&#34;n&#34;,&#34;x&#34;:[0,1,2,3],&#34;series&#34;:[{&#34;label&#34;:&#34;1&#34;,&#34;values&#34;:[1,3,5,7]},`},
-		"SELECT concat('e', toString(number)) AS name, toDateTime(number, 'UTC') AS last, number AS n FROM numbers(3)":         {`<svg class="bars"`, ">e2</text>"},
-		"SELECT 'a' AS source, 'x y' AS bpmn_process_id, 17 AS process_instance_key, now() AS at, rand() AS n FROM numbers(3)": {`<a href="/instances?q=17&amp;source=a">17</a>`, `<a href="/process?id=x+y&amp;source=a">x y</a>`, "!<figure"},
-		"SELECT 'a' AS source, '  ' AS bpmn_process_id":                                                                        {`source=a">&#34;  &#34;</a>`}, // an invisible name
-		"SELECT number AS a, number * 2 AS b FROM numbers(5)":                                                                  {"!<figure"},                   // neither a time nor a name
-		"SELECT {from:DateTime} + 1 AS next":                                                                                   {`title="2026-01-02T03:04:06.000Z"`},
+		"SELECT 1234567 AS n, 1234567 AS key, 0.123456 AS share, 90500 AS p50_ms, toDecimal64(1234.5, 2) AS cost, maxSimpleState(toNullable(7654321)) AS most": {">1,234,567</td>", ">1234567</td>", `title="0.123456">0.1235</td>`, `title="90500">90 s</td>`, ">1,234</td>", ">7,654,321</td>"},
+		"SELECT number % 2 AS version, toDateTime(intDiv(number, 2), 'UTC') AS at, number AS n FROM numbers(8)":                                                {`{&#34;title&#34;:&#34;n&#34;,&#34;x&#34;:[0,1,2,3],&#34;series&#34;:[{&#34;label&#34;:&#34;1&#34;,&#34;values&#34;:[1,3,5,7]},`},
+		"SELECT concat('e', toString(number)) AS name, toDateTime(number, 'UTC') AS last, number AS n FROM numbers(3)":                                         {`<svg class="bars"`, ">e2</text>"},
+		"SELECT 'a' AS source, 'x y' AS bpmn_process_id, 17 AS process_instance_key, now() AS at, rand() AS n FROM numbers(3)":                                 {`<a href="/instances?q=17&amp;source=a">17</a>`, `<a href="/process?id=x+y&amp;source=a">x y</a>`, "!<figure"},
+		"SELECT 'a' AS source, '  ' AS bpmn_process_id":       {`source=a">&#34;  &#34;</a>`}, // an invisible name
+		"SELECT number AS a, number * 2 AS b FROM numbers(5)": {"!<figure"},                   // neither a time nor a name
+		"SELECT {from:DateTime} + 1 AS next":                  {`title="2026-01-02T03:04:06.000Z"`},
 	} {
 		_, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}, "param_from": {"2026-01-02T04:04:05+01:00"}})
 		for _, text := range says {

@@ -322,6 +322,11 @@ func (p *processPage) Of(process string) chosen {
 
 func (p *processPage) Chosen() chosen { return p.chosen }
 
+// Filters are those of the address; source and process are the title.
+func (p *processPage) Filters() filters {
+	return filters{{Name: "source"}, {Name: "id"}, {Name: "version", Label: "Version", Value: p.VersionText()}, {Name: "tenant", Label: "Tenant", Value: p.Tenant}}
+}
+
 // Marks are the overlays shown at first; elementsPage has the heat map.
 func (p *processPage) Marks() map[string]heatMark { return placeMarks(p.Places) }
 

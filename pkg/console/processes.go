@@ -176,7 +176,6 @@ func (s *Server) processes(w http.ResponseWriter, r *http.Request, who *session)
 		filter{Name: "source", Label: "Source", Size: 12, column: "source"},
 		filter{Name: "id", Label: "Process", Size: 14, column: "process"},
 		filter{Name: "tenant", Label: "Tenant", Size: 8},
-		filter{Name: "window", Value: at.Name, Hidden: true},
 	)
 	p, g := processesPage{Window: at, Filters: f}, errgroup.Group{}
 	g.Go(func() error { p.List = s.processList(r.Context(), who, at, f); return nil })

@@ -41,6 +41,7 @@ type queryPage struct {
 	Question  *Question // chosen in the menu
 	Questions []Question
 	Fields    []field // one per parameter
+	Filters   filters // of other pages, as default of a parameter
 	Answer    *answer // nil until the statement has run
 	Failed    string  // error of ClickHouse
 	Link      string  // URL with the statement and its values
@@ -68,7 +69,7 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request, who *session) err
 }
 
 func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
-	page := &queryPage{SQL: strings.TrimSpace(r.FormValue("sql")), Questions: s.questions, Max: maxRows}
+	page := &queryPage{SQL: strings.TrimSpace(strings.ReplaceAll(r.FormValue("sql"), "\r\n", "\n")), Questions: s.questions, Max: maxRows}
 	if err := who.whole("Query results"); err != nil {
 		return nil, err
 	}
@@ -83,27 +84,42 @@ func (s *Server) queryOf(r *http.Request, who *session) (*queryPage, error) {
 	}
 	pairs := []string{"sql", page.SQL}
 	if page.Question != nil {
+		if page.SQL == page.Question.SQL {
+			pairs = nil
+		}
 		pairs = append(pairs, "question", page.Question.Name)
+	}
+	period := windowOf(r, time.Now())
+	if period.Err != nil {
+		return nil, period.Err
 	}
 	for _, m := range placeholders.FindAllStringSubmatch(page.SQL, -1) {
 		if slices.ContainsFunc(page.Fields, func(f field) bool { return f.Name == m[1] }) {
 			continue
 		}
-		f := s.fieldOf(m[1], m[2], time.Now())
+		f := s.fieldOf(m[1], m[2], period)
+		filtered := filter{Name: map[string]string{"source": "source", "process": "id", "tenant": "tenant"}[f.Name]}
+		if filtered.Value = r.FormValue(filtered.Name); filtered.Value != "" {
+			f.Value = filtered.Value
+		}
 		if value, given := r.Form["param_"+f.Name]; given {
 			f.Value = value[0]
 			pairs = append(pairs, "param_"+f.Name, f.Value)
 		}
+		if filtered.Value != "" && filtered.Value == f.Value {
+			filtered.Label = strings.ToUpper(f.Name[:1]) + f.Name[1:]
+			page.Filters = append(page.Filters, filtered)
+		}
 		page.Fields = append(page.Fields, f)
 	}
-	if page.Link = link("/query", pairs...); len(page.Link) > maxLink {
+	if page.Link = withShared(r.URL, "/query", pairs...); len(page.Link) > maxLink {
 		page.Link = ""
 	}
 	return page, nil
 }
 
-// fieldOf is a parameter with its default; from and to cover the last 24 hours.
-func (s *Server) fieldOf(name, kind string, now time.Time) field {
+// fieldOf is a parameter with its default; from and to are those of the period.
+func (s *Server) fieldOf(name, kind string, period window) field {
 	f := field{Parameter: Parameter{Name: name, Type: kind}}
 	for _, q := range s.questions {
 		if i := slices.IndexFunc(q.Parameters, func(p Parameter) bool { return p.Name == name }); i >= 0 {
@@ -112,8 +128,8 @@ func (s *Server) fieldOf(name, kind string, now time.Time) field {
 		}
 	}
 	f.Value = f.Example
-	if ago, is := map[string]time.Duration{"now": 0, "from": 24 * time.Hour, "to": -time.Hour}[name]; is {
-		f.Moment, f.Value = true, now.UTC().Add(-ago).Format(time.RFC3339)
+	if at, is := map[string]time.Time{"now": period.Asked, "from": period.From, "to": period.To}[name]; is {
+		f.Moment, f.Value = true, at.UTC().Format(time.RFC3339)
 	}
 	return f
 }

@@ -153,13 +153,8 @@ func menuOf(who *session) []menuItem {
 	return seen
 }
 
-// MenuLink links to a page of the menu, with the shared filters of this page if it has them.
-func (f frame) MenuLink(path string) string {
-	if path == "/processes" || path == "/instances" || path == "/records" {
-		return withShared(f.at, path)
-	}
-	return path
-}
+// Keep links to a page with the parameters that follow from page to page.
+func (f frame) Keep(path string, pairs ...string) string { return withShared(f.at, path, pairs...) }
 
 // wholeOnly are the pages that only a token of all tenants can see.
 var wholeOnly = map[string]bool{"/": true, "/dead": true, "/sources": true, "/query": true}

@@ -22,6 +22,8 @@ func tailFilters(r *http.Request) filters {
 	return filtersOf(r,
 		filter{Name: "source", Label: "Source", column: "source"},
 		filter{Name: "id", Label: "Process", column: "bpmn_process_id"},
+		filter{Name: "version", Label: "Version", Digits: true, Size: 4, column: "version", more: true},
+		filter{Name: "tenant", Label: "Tenant", Size: 8, column: "tenant_id", more: true},
 		filter{Name: "type", Label: "Type, such as INCIDENT", column: "value_type"},
 		filter{Name: "intent", Label: "Intent, such as CREATED", column: "intent"},
 		filter{Name: "instance", Label: "Instance", column: "process_instance_key"},
