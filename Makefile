@@ -55,8 +55,11 @@ engine-lock: ## write down the SHA-512 of this platform's engine, as the npm reg
 	@rm -f $(ENGINE_LOCK)/package-lock.json
 	npm install --prefix $(ENGINE_LOCK) --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --ignore-scripts --loglevel=error
 
+# Two parts at a time, unless make has its number of jobs from its caller.
+PAIR = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2)
+
 test: engine | need ## the whole suite, with real NATS and the real engine
-	@$(MAKE) -j 2 suite beside
+	@$(MAKE) $(PAIR) suite beside
 
 # Two packages and one of these at a time: more of them only wait for the same cores,
 # and tests that wait for servers find them late.
@@ -104,7 +107,7 @@ fuzz: | need ## a short run of every fuzz target of what clients send
 	done
 
 check: engine | need ## formatting, vet, staticcheck, modules, Kubernetes, docker-compose.yml, spelling, vulnerabilities, races
-	@$(MAKE) -j 2 analysis race
+	@$(MAKE) $(PAIR) analysis race
 
 # The analyses compute, and race waits too, so they run side by side.
 analysis: engine | need
