@@ -252,10 +252,13 @@ func (b *browser) crawl(ctx context.Context) (all []crawled, err error) {
 // ofMonth is a link over 30 days, and the view that it leads to; empty for a file.
 func ofMonth(link string) (month, view string) {
 	at, err := url.Parse(link)
-	if err != nil || filepath.Ext(at.Path) != "" || strings.HasPrefix(at.Path, "/query") && at.RawQuery != "" {
+	if err != nil {
 		return "", ""
 	}
 	values, names := at.Query(), []string{at.Path}
+	if filepath.Ext(at.Path) != "" || values.Has("question") || values.Has("sql") {
+		return "", ""
+	}
 	for name := range values {
 		if !slices.Contains(alike, name) {
 			names = append(names, name)
