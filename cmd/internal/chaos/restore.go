@@ -132,7 +132,7 @@ func setBackAlone(kind, of string, wait time.Duration, prepare, repair func(cont
 				return nil, err
 			}
 		}
-		var since map[*ledger]int64
+		var since mark
 		if of == deployment.NATS {
 			since = s.written()
 		}
@@ -164,7 +164,7 @@ func (s *site) copyData(kind, to string) (err error) {
 // setBack stops the ingesters and the servers of some kinds, replaces the servers' data,
 // starts them, and repairs them while links are stalled. Then it starts everything, and
 // sources resend their records.
-func (s *site) setBack(ctx context.Context, since map[*ledger]int64, kinds []string, replace func(*deployment.Process) error, repair func() error) error {
+func (s *site) setBack(ctx context.Context, since mark, kinds []string, replace func(*deployment.Process) error, repair func() error) error {
 	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kinds...))
 	err := func() (err error) {
 		defer release()

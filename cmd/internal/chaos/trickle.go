@@ -130,19 +130,25 @@ func instancesOf(l *ledger) (all []string, err error) {
 // resendBatch is the number of records with an identity per resent request.
 const resendBatch = 200
 
-// written returns the number of lines of every ledger.
-func (s *site) written() map[*ledger]int64 {
-	lines := map[*ledger]int64{}
+// mark is the number of lines of every ledger at a time.
+type mark struct {
+	at    time.Time
+	lines map[*ledger]int64
+}
+
+func (s *site) written() mark {
+	m := mark{time.Now(), map[*ledger]int64{}}
 	for _, l := range s.ledgers {
-		lines[l] = l.written()
+		m.lines[l] = l.written()
 	}
-	return lines
+	return m
 }
 
 // resend resends all acknowledged records, more than a restore requires. Records without
-// identity are resent in their original requests, and only those that NATS lost: since the
-// ledgers had so many lines; none if nil. Others may be older than the deduplication window.
-func (s *site) resend(ctx context.Context, since map[*ledger]int64) error {
+// identity are resent in their original requests, and only those that NATS lost: since a
+// mark, or none. A request that a slow machine resends near the end of the deduplication
+// window, or later, may be stored again, and is noted so.
+func (s *site) resend(ctx context.Context, since mark) error {
 	for source, l := range s.ledgers {
 		to := newPoster(s.URL, s.Tokens[source])
 		var batch []string
@@ -153,6 +159,11 @@ func (s *site) resend(ctx context.Context, since map[*ledger]int64) error {
 			}
 			body := "[" + strings.Join(batch, ",") + "]"
 			batch = batch[:0]
+			if request != "" && time.Since(since.at) > s.cfg.RepeatWindow/2 {
+				if err := l.noteRequest(request, []byte(body), false); err != nil {
+					return err
+				}
+			}
 			return s.insist(ctx, "resend the records of "+source, func(ctx context.Context) error {
 				again, err := to.post(ctx, []byte(body), request)
 				if err != nil && !again {
@@ -162,7 +173,7 @@ func (s *site) resend(ctx context.Context, since map[*ledger]int64) error {
 			})
 		}
 		err := l.acknowledged(l.written(), func(n int64, e entry) error {
-			if e.Request != "" && (since == nil || n < since[l]) {
+			if e.Request != "" && (since.lines == nil || n < since.lines[l]) {
 				return nil
 			}
 			if len(batch) >= resendBatch || len(batch) > 0 && e.Request != request {
