@@ -252,12 +252,21 @@ func (db *DB) Doubles(ctx context.Context, lane int, incarnation, first, last ui
 // Swap returns the statements that exchange the rebuilt tables for the live ones, for operators to run while
 // no ingester does.
 func (s *Shadow) Swap(ctx context.Context) ([]string, error) {
+	names, err := s.written(ctx)
+	var statements []string
+	for _, name := range names {
+		statements = append(statements, fmt.Sprintf("EXCHANGE TABLES %s.%s AND %s.%s%s", s.live.name, name, s.name, name, s.plain().OnCluster()))
+	}
+	return statements, err
+}
+
+// written are the tables that an insert of records writes, records first.
+func (s *Shadow) written(ctx context.Context) ([]string, error) {
 	tables, err := s.tables(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d := s.plain()
-	records := d.Table("records")
+	records := s.plain().Table("records")
 	names := []string{records}
 	for _, name := range tables[records].feeds {
 		if view := tables[name]; view != nil && view.targets != "" {
@@ -265,12 +274,11 @@ func (s *Shadow) Swap(ctx context.Context) ([]string, error) {
 		}
 	}
 	slices.Sort(names[1:])
-	var statements []string
-	for _, t := range slices.Compact(names) {
-		_, plain, _ := strings.Cut(t, ".")
-		statements = append(statements, fmt.Sprintf("EXCHANGE TABLES %s.%s AND %s.%s%s", s.live.name, plain, s.name, plain, d.OnCluster()))
+	names = slices.Compact(names)
+	for i, name := range names {
+		_, names[i], _ = strings.Cut(name, ".")
 	}
-	return statements, nil
+	return names, nil
 }
 
 // Copy copies the rows of the live table that are older than the plan, or of other incarnations, which feeds
@@ -365,8 +373,8 @@ func (s *Shadow) months(ctx context.Context, older string) (months []uint32, cou
 	})
 }
 
-// CopyExpired copies the counters of days up to the expiry line: their records may be gone, so the counters
-// cannot be recomputed. It is idempotent.
+// CopyExpired copies what cannot be recomputed, because records up to the expiry line may be gone: their
+// counters, and aggregates, which tolerate a record twice. It is idempotent.
 func (s *Shadow) CopyExpired(ctx context.Context, line string) error {
 	if line == "" {
 		return nil
@@ -375,15 +383,41 @@ func (s *Shadow) CopyExpired(ctx context.Context, line string) error {
 	if err := s.everywhere(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE stored_day <= %s SETTINGS mutations_sync = 2", d.Table("counts_1m"), d.OnCluster(), quote(line))); err != nil {
 		return fmt.Errorf("remove the counters of days that may have expired: %w", err)
 	}
+	names, err := s.written(ctx)
+	if err != nil {
+		return err
+	}
 	inserting, err := s.storing(ctx, clickhouse.Settings{"insert_deduplicate": 0, "max_partitions_per_insert_block": 0})
 	if err != nil {
 		return err
 	}
-	const columns = "source, minute, tenant_id, value_type, record_type, intent, bpmn_process_id, version, stored_day, records"
-	if err := s.exec(inserting, fmt.Sprintf("INSERT INTO %[1]s.counts_1m (%[3]s) SELECT %[3]s FROM %[2]s.counts_1m WHERE stored_day <= %[4]s", s.name, s.live.name, columns, quote(line))); err != nil {
-		return storeError("copy the counters of days that may have expired", err)
+	for _, name := range names {
+		name, where := strings.TrimSuffix(name, "_local"), ""
+		switch name {
+		case "records", "sources": // Copy has done these
+			continue
+		case "counts_1m":
+			where = " WHERE stored_day <= " + quote(line)
+		}
+		columns, err := s.live.columns(ctx, name)
+		if err != nil {
+			return err
+		}
+		from := columns
+		if name == "process_instances" { // the business key of an instance that has records may be another one by now
+			from = strings.Replace(columns, "business_key", fmt.Sprintf("if((source, process_instance_key) GLOBAL IN (SELECT source, process_instance_key FROM %s.process_instances), '', business_key)", s.name), 1)
+		}
+		if err := s.exec(inserting, fmt.Sprintf("INSERT INTO %s.%s (%s) SELECT %s FROM %s.%[2]s%[6]s", s.name, name, columns, from, s.live.name, where)); err != nil {
+			return storeError("copy what may have expired to "+name, err)
+		}
 	}
 	return nil
+}
+
+// columns are the columns of a table that an insert writes, with commas between.
+func (db *DB) columns(ctx context.Context, table string) (list string, err error) {
+	err = db.row(ctx, "read the columns of "+table, "SELECT arrayStringConcat(groupArray(name), ', ') FROM system.columns WHERE database = ? AND table = ? AND default_kind = ''", []any{db.name, table}, &list)
+	return list, err
 }
 
 func (s *Shadow) copyMonth(ctx context.Context, month uint32, older string, begun bool) error {
@@ -403,11 +437,10 @@ func (s *Shadow) copyMonth(ctx context.Context, month uint32, older string, begu
 	if err := s.note(ctx, fmt.Sprintf("INSERT INTO %s.rebuild_months (month, done) VALUES (?, 0)", s.name), month); err != nil {
 		return err
 	}
-	var columns []string
-	if err := s.row(ctx, "read the columns of records", "SELECT groupArray(name) FROM system.columns WHERE database = ? AND table = 'records' AND default_kind = ''", []any{s.live.name}, &columns); err != nil {
+	list, err := s.live.columns(ctx, "records")
+	if err != nil {
 		return err
 	}
-	list := strings.Join(columns, ", ")
 	inserting, err := s.storing(ctx, clickhouse.Settings{"insert_deduplicate": 0, "optimize_on_insert": 0, "max_partitions_per_insert_block": 0})
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func aged(t *testing.T) (s *stack, first string) {
 			at = at.AddDate(0, 0, -40)
 		}
 		for i := range n {
-			batch = append(batch, fmt.Sprintf(`{"id":"%d-%d","valueType":"JOB","timestamp":%d,"value":{"retries":3}}`, seq+1, i, at.UnixMilli()))
+			batch = append(batch, fmt.Sprintf(`{"id":"%d-%d","key":%[1]d%[2]d,"recordType":"EVENT","valueType":"JOB","intent":"CREATED","timestamp":%[3]d,"value":{"retries":3}}`, seq+1, i, at.UnixMilli()))
 		}
 		if first == "" {
 			first = batch[0]
@@ -119,6 +119,7 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 	}
 	s.eventuallyQuery(5*time.Second, "SELECT groupArray((d, n)) FROM (SELECT stored_day AS d, sum(records) AS n FROM flow_rebuild.counts_1m GROUP BY d ORDER BY d)",
 		fmt.Sprintf("[('%s',3),('%s',1)]", daysAgo(1), daysAgo(0)))
+	s.eventuallyQuery(5*time.Second, "SELECT uniqExact(key) FROM flow_rebuild.jobs", "6") // those of expired records too
 	s.purge(2)
 	kept("its messages are purged", 5, "4")
 
