@@ -135,6 +135,7 @@ func setBackAlone(kind, of string, wait time.Duration, prepare, repair func(cont
 		var since mark
 		if of == deployment.NATS {
 			since = s.written()
+			since.rows = true
 		}
 		if err := s.copyData(of, kept); err != nil {
 			return nil, err

@@ -134,10 +134,11 @@ const resendBatch = 200
 type mark struct {
 	at    time.Time
 	lines map[*ledger]int64
+	rows  bool // tables keep the rows of later lines
 }
 
 func (s *site) written() mark {
-	m := mark{time.Now(), map[*ledger]int64{}}
+	m := mark{at: time.Now(), lines: map[*ledger]int64{}}
 	for _, l := range s.ledgers {
 		m.lines[l] = l.written()
 	}
@@ -146,8 +147,9 @@ func (s *site) written() mark {
 
 // resend resends all acknowledged records, more than a restore requires. Records without
 // identity are resent in their original requests, and only those that NATS lost: since a
-// mark, or none. A request that a slow machine resends near the end of the deduplication
-// window, or later, may be stored again, and is noted so.
+// mark, or none. A request may be stored again, and is noted so, if it has rows, as the log
+// alone keeps requests, or if a slow machine resends it near the end of the deduplication
+// window or later.
 func (s *site) resend(ctx context.Context, since mark) error {
 	for source, l := range s.ledgers {
 		to := newPoster(s.URL, s.Tokens[source])
@@ -159,7 +161,7 @@ func (s *site) resend(ctx context.Context, since mark) error {
 			}
 			body := "[" + strings.Join(batch, ",") + "]"
 			batch = batch[:0]
-			if request != "" && time.Since(since.at) > s.cfg.RepeatWindow/2 {
+			if request != "" && (since.rows || time.Since(since.at) > s.cfg.RepeatWindow/2) {
 				if err := l.noteRequest(request, []byte(body), false); err != nil {
 					return err
 				}
