@@ -158,10 +158,14 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	if err := w.expressions(ctx); err != nil { // while the lane waits for its next attempt
 		return err
 	}
-	return w.until(ctx, "the lane resumes, and its alert resolves", func() error {
+	return w.until(ctx, "the lane resumes, its alert resolves, and all is stored", func() error {
 		firing, err := w.firing(ctx)
 		if _, fires := firing["LaneHalted"]; fires {
 			return errors.Join(err, errors.New("LaneHalted still fires"))
+		}
+		stored, asked := w.value(ctx, `sum(sluice_stream_lag_messages) == 0`)
+		if err = errors.Join(err, asked); err == nil && stored == 0 {
+			err = errors.New("messages wait to be stored")
 		}
 		return err
 	})
