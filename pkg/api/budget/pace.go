@@ -24,7 +24,7 @@ type Pace struct {
 	set   time.Duration // time of the last deadline change; 0: never
 
 	n      atomic.Int64 // bytes read
-	silent atomic.Int64 // silence in completed reads
+	silent atomic.Int64 // silence in completed reads, less the time that bytes waited to be read
 	waits  atomic.Int64 // start of the read in progress; 0: none
 
 	mu      sync.Mutex // of the deadline
@@ -64,14 +64,20 @@ func (p *Pace) Read(b []byte) (int, error) {
 		}
 		p.set = began
 	}
+	unread := false
+	if p.n.Load() > 0 { // a small body is read at once, and not asked about
+		unread, _ = p.arrival()
+	}
 	p.waits.Store(int64(began))
 	// A read that drains the connection early closes its TCP window: on a busy machine
 	// the rest may then wait for a timer of the client's kernel, which looks like silence.
 	n, err := p.body.Read(b[:min(len(b), max(firstRead, 3*int(p.n.Load())))])
 	waited := time.Since(epoch) - began
 	if waited >= late {
-		if unread, ago := p.arrival(); unread {
-			waited = 0 // bytes are waiting
+		// Bytes that are read late fill the buffer of the kernel, which then drops some: their
+		// client sends them again after about as long.
+		if after, ago := p.arrival(); unread || after {
+			waited = -waited
 		} else {
 			waited = max(0, waited-ago)
 		}
