@@ -53,12 +53,15 @@ type cost struct {
 // history measures on a month of a simulated engine: the questions of docs/analytics.md at a
 // tenth of the records and at all, and the console at all.
 func (b *bench) history(ctx context.Context, page *Page) error {
-	questions := slices.Contains(b.cfg.Parts, "questions")
+	questions, steps := slices.Contains(b.cfg.Parts, "questions"), b.plan.steps
+	if !questions {
+		steps = steps[len(steps)-1:]
+	}
 	return b.on(ctx, page, "history", func(d *deployment.Deployment) error {
 		page.Asked = &asked{Taken: b.began.UTC(), Engine: page.Versions.Engine, Cores: page.Machine.Cores}
 		engine := load.History(1, b.plan.many, span, time.Now())
 		done := int64(0)
-		for _, records := range b.plan.steps {
+		for _, records := range steps {
 			b.note("store %d records", records)
 			began := time.Now()
 			if err := b.store(ctx, d, engine, records-done, records); err != nil {
