@@ -161,9 +161,9 @@ func (p *LaneStates) CompareAndSwap(ctx context.Context, lane int, next flow.Lan
 //
 // Nothing is skipped: the lane resumes at its checkpoint, after last if that is earlier, or
 // without a checkpoint at its first message. Messages up to last keep their incarnation, so
-// stored ones are recognised; so do those up to a checkpoint whose message the lane holds: they
-// were read as it has them now, also if it was set back before. The owner is fenced and takes
-// the lane again. Changes resume likewise, after last.
+// stored ones are recognised; so do those up to a checkpoint, or the end of an open claim, whose
+// message the lane holds: they were read as it has them now, also if it was set back before. The
+// owner is fenced and takes the lane again. Changes resume likewise, after last.
 func (p *LaneStates) Reset(ctx context.Context, lane int, last, above uint64) (flow.LaneState, error) {
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
@@ -185,14 +185,21 @@ func (p *LaneStates) Reset(ctx context.Context, lane int, last, above uint64) (f
 		above = max(above, applied.Incarnation())
 	}
 	id := max(uint64(state.Now.UnixMilli()), before.Incarnation()+1, above+1)
-	kept := last
-	if before.Done > last && before.Stamp != 0 && before.StreamID == state.StreamID() {
-		stamp, err := p.stamp(ctx, state, before.Done)
+	kept, read := last, []flow.Claim{{Last: before.Done, Stamp: before.Stamp}}
+	if before.Claim != nil && before.Claim.Last > last {
+		read = append(read, *before.Claim)
+		before.Claim = nil // decided again
+	}
+	for _, one := range read {
+		if one.Last <= kept || one.Stamp == 0 || before.StreamID != state.StreamID() {
+			continue
+		}
+		stamp, err := p.stamp(ctx, state, one.Last)
 		if err != nil {
 			return flow.LaneState{}, err
 		}
-		if stamp == before.Stamp {
-			kept = before.Done
+		if stamp == one.Stamp {
+			kept = one.Last
 		}
 	}
 	next, err := p.behind(ctx, state, before, kept, id)

@@ -209,25 +209,38 @@ func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
 	}
 }
 
-// TestAResetKeepsWhatTheCheckpointProves: after a lane that was set back has gone on, its messages up to the checkpoint
-// are stored in their incarnation, whatever the operator names. A checkpoint of another message proves nothing.
+// TestAResetKeepsWhatTheCheckpointProves: messages up to the checkpoint, or to the end of an open claim, keep their
+// incarnation, whatever message the operator names: they may be stored. One of another message proves nothing.
 func TestAResetKeepsWhatTheCheckpointProves(t *testing.T) {
 	for name, tt := range map[string]struct {
-		later int64 // its stamp
-		done  uint64
-	}{"of this lane": {0, 4}, "of another message": {1, 2}} {
+		done, claimed uint64
+		later         int64 // stamp of the last of them
+
+		resumes, keeps uint64
+	}{
+		"a checkpoint":                    {4, 0, 0, 4, 4},
+		"a checkpoint of another message": {4, 0, 1, 2, 2},
+		"a claim":                         {2, 4, 0, 2, 4},
+		"a claim of another message":      {2, 4, 1, 2, 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := open(t, stream.Config{})
 			w.publish(w.publisher(), "id", 5)
 			states := stream.NewLaneStates(w.Stream)
 			id, err := states.StreamID(t.Context(), 0)
 			fatal.If(t, err)
-			_, err = states.CompareAndSwap(t.Context(), 0, flow.LaneState{Incarnations: []flow.Incarnation{{ID: 1, First: 1}}, StreamID: id, Done: 4, Stamp: w.stamp(0, 4) + tt.later})
+			before := flow.LaneState{Incarnations: []flow.Incarnation{{ID: 1, First: 1}}, StreamID: id, Done: tt.done, Stamp: w.stamp(0, tt.done)}
+			if tt.claimed > 0 {
+				before.Claim = &flow.Claim{First: tt.done + 1, Last: tt.claimed, Stamp: w.stamp(0, tt.claimed) + tt.later, Hash: "h"}
+			} else {
+				before.Stamp += tt.later
+			}
+			_, err = states.CompareAndSwap(t.Context(), 0, before)
 			fatal.If(t, err)
 			at, err := states.Reset(t.Context(), 0, 2, 0)
 			fatal.If(t, err)
-			if at.Done != tt.done || at.IncarnationOf(tt.done) != 1 || at.IncarnationOf(tt.done+1) != at.Incarnation() || at.Incarnation() == 1 {
-				t.Errorf("got %+v, want a new incarnation behind message %d", at, tt.done)
+			if at.Done != tt.resumes || at.Claim != nil || at.Base() != tt.keeps || at.IncarnationOf(tt.keeps) != 1 || at.Incarnation() == 1 {
+				t.Errorf("got %+v, want it to resume after message %d, and a new incarnation after %d", at, tt.resumes, tt.keeps)
 			}
 		})
 	}
