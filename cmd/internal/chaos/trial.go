@@ -287,9 +287,15 @@ func (s *site) compare(ctx context.Context) (r Result, err error) {
 
 // verify runs sluice verify. Its findings are in the report, not in the error.
 func (s *site) verify(ctx context.Context) (r verify.Report, err error) {
-	out, err := s.Verify(ctx, "--json", "--repeat-window", s.cfg.RepeatWindow.String())
-	if json.Unmarshal([]byte(out), &r) != nil {
-		return r, errors.Join(err, fmt.Errorf("sluice verify printed no report: %s", out))
+	err = s.insist(ctx, "sluice verify", func(ctx context.Context) error {
+		out, err := s.Verify(ctx, "--json", "--repeat-window", s.cfg.RepeatWindow.String())
+		if json.Unmarshal([]byte(out), &r) != nil { // NATS or ClickHouse cannot be reached
+			return errors.Join(err, fmt.Errorf("sluice verify printed no report: %s", out))
+		}
+		return nil
+	})
+	if err != nil {
+		return r, err
 	}
 	for i := range r.Lanes {
 		r.Lanes[i].Minutes = nil
