@@ -91,11 +91,15 @@ func Run(o Options, settle func()) Result {
 	if h.moves {
 		h.operate(clients)
 	} else {
-		switch h.driver.random.IntN(3) {
+		switch random := h.driver.random; random.IntN(3) {
 		case 0:
 			h.planSetBack()
 		case 1:
 			h.planDays()
+		default:
+			if random.IntN(2) == 0 {
+				h.plan(time.Duration(random.Int64N(int64(h.busy))), "a lane is reset", h.resetClaimed)
+			}
 		}
 	}
 	done := make(chan struct{})
@@ -371,7 +375,7 @@ func (h *history) count() {
 
 // RareStates must all be reached by a long run.
 var RareStates = []string{
-	"a clock is off by days", "a constraint is newer than stored rows", "a conditional change is stale", "a connection is lost", "a lane halts after its tables were set back", "a lane is reset", "a purged lane", "a lane halts after it was set back", "a process freezes", "a row expires", "a row of an open claim expires", "a source is moved: done", "a source is moved: abandoned",
+	"a clock is off by days", "a constraint is newer than stored rows", "a conditional change is stale", "a connection is lost", "a lane halts after its tables were set back", "a lane is reset", "a lane with an open claim is reset", "a purged lane", "a lane halts after it was set back", "a process freezes", "a row expires", "a row of an open claim expires", "a source is moved: done", "a source is moved: abandoned",
 	"an api cannot publish", "an api dies", "an engine is reset", "an ingester dies", "an ingester stops", "request answered as a repeat",
 	"uncertain days", "days pass", "dead letter: late", "deduplicated records", "entry: answer lost", "entry: late", "an insert is applied after its process died",
 	"insert: answer lost", "insert: late", "lane state: answer lost", "lane state: late", "full lanes", "lease: late",

@@ -279,9 +279,9 @@ func (s *setBack) halted(texts ...string) (lanes []int) {
 }
 
 // whenStored calls do once ClickHouse has ended the inserts of dead ingesters.
-func (s *setBack) whenStored(do func()) {
-	if s.inserting() {
-		s.insist(time.Second, "an insert is under way", func() { s.whenStored(do) })
+func (h *history) whenStored(do func()) {
+	if h.inserting() {
+		h.insist(time.Second, "an insert is under way", func() { h.whenStored(do) })
 		return
 	}
 	do()
@@ -290,45 +290,73 @@ func (s *setBack) whenStored(do func()) {
 // reset resets lanes as docs/runbooks/lanes.md says; then it watches, or resends.
 func (s *setBack) reset(lanes ...int) {
 	slices.Sort(lanes)
-	s.operator("operator", func(ctx context.Context, g *program) error {
+	s.resetLanes(lanes, s.ends, func() {
+		s.release()
+		if s.alive || s.rebuilt > 0 { // another lane may still halt
+			s.watch(0)
+		} else {
+			s.resend()
+		}
+	})
+}
+
+// resetLanes makes an operator reset lanes to their ends, and calls then.
+func (h *history) resetLanes(lanes []int, ends map[int]uint64, then func()) {
+	h.operator("operator", func(ctx context.Context, g *program) error {
 		g.sure = true
 		if !sleep(ctx, time.Duration(g.uint64()%uint64(20*time.Second))) {
 			return nil
 		}
 		watch, stop := context.WithCancel(ctx)
 		defer stop()
-		s.running.Go(func() { _ = g.stream.Run(watch) })
+		h.running.Go(func() { _ = g.stream.Run(watch) })
 		if err := g.stream.Opened(ctx); err != nil {
 			return nil
 		}
 		states := stream.NewLaneStates(g.stream)
 		for _, lane := range lanes {
 			for ctx.Err() == nil {
-				_, err := states.Reset(ctx, lane, s.ends[lane], 0)
+				_, err := states.Reset(ctx, lane, ends[lane], 0)
 				if err == nil {
 					break
 				}
 				if !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrNotOwner) {
-					s.fail("reset lane %d to %d: %v", lane, s.ends[lane], err)
+					h.fail("reset lane %d to %d: %v", lane, ends[lane], err)
 					return nil
 				}
 				sleep(ctx, time.Second)
 			}
 		}
 		if ctx.Err() == nil {
-			s.insist(0, "lanes are reset", func() {
-				s.saw("a lane is reset")
-				s.release()
-				if s.alive || s.rebuilt > 0 { // another lane may still halt
-					s.watch(0)
-				} else {
-					s.resend()
-				}
+			h.insist(0, "lanes are reset", func() {
+				h.saw("a lane is reset")
+				then()
 			})
-			s.nudge()
+			h.nudge()
 		}
 		return nil
 	})
+}
+
+// resetClaimed resets a lane to its checkpoint while a claim is open, as an ingester advises
+// if rows of a claim are missing.
+func (h *history) resetClaimed() {
+	for lane := range h.lanes {
+		if state := h.state(lane); state.Claim != nil {
+			h.saw("a lane with an open claim is reset")
+			h.pending.Add(1)
+			h.uncounted = true // the claim is decided again
+			h.holdIngesters()
+			h.whenStored(func() {
+				h.resetLanes([]int{lane}, map[int]uint64{lane: state.Done}, func() {
+					h.release()
+					h.pending.Add(-1)
+				})
+			})
+			return
+		}
+	}
+	h.plan(50*time.Millisecond, "no claim is open", h.resetClaimed)
 }
 
 // resend makes clients resend requests: those since the image, or all with the warehouse.
@@ -358,10 +386,10 @@ func (s *setBack) lookAgain() {
 	s.insist(10*time.Second, "the operator looks again", s.lookAgain)
 }
 
-func (s *setBack) release() {
-	s.held = false
-	for i := range s.ingesters {
-		s.startIngester(i)
+func (h *history) release() {
+	h.held = false
+	for i := range h.ingesters {
+		h.startIngester(i)
 	}
 }
 
