@@ -137,7 +137,7 @@ func setBackAlone(kind, of string, wait time.Duration, prepare, repair func(cont
 			since = s.written()
 			since.rows = true
 		}
-		if err := s.copyData(of, kept); err != nil {
+		if err := s.copyData(ctx, of, kept); err != nil {
 			return nil, err
 		}
 		deployment.Sleep(ctx, wait)
@@ -147,9 +147,10 @@ func setBackAlone(kind, of string, wait time.Duration, prepare, repair func(cont
 	}}
 }
 
-func (s *site) copyData(kind, to string) (err error) {
+func (s *site) copyData(ctx context.Context, kind, to string) error {
 	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kind))
 	defer release()
+	err := s.insist(ctx, "wait for "+kind, func(ctx context.Context) error { return s.answer(ctx, kind) }) // SIGTERM ends a program that has just started at once
 	for _, p := range s.Of(kind) {
 		err = errors.Join(err, p.Stop())
 	}
@@ -206,14 +207,22 @@ func (s *site) setBack(ctx context.Context, since mark, kinds []string, replace 
 	return s.resend(ctx, since)
 }
 
-// serversAnswer returns an error unless NATS and the engine answer, links bypassed.
+// serversAnswer returns an error unless NATS and the engine answer.
 func (s *site) serversAnswer(ctx context.Context) error {
-	for _, p := range s.Of(deployment.NATS) {
+	return errors.Join(s.answer(ctx, deployment.NATS), s.answer(ctx, deployment.Engine))
+}
+
+// answer returns an error unless NATS, or the engine, answers, links bypassed.
+func (s *site) answer(ctx context.Context, kind string) error {
+	if kind == deployment.Engine {
+		return s.Exec(ctx, "SELECT 1")
+	}
+	for _, p := range s.Of(kind) {
 		if err := programtest.AnswersOK(ctx, "http://"+p.HTTP+"/healthz"); err != nil {
 			return err
 		}
 	}
-	return s.Exec(ctx, "SELECT 1")
+	return nil
 }
 
 // laneEnd is a lane's last message and its checkpoint.
