@@ -78,6 +78,7 @@ type Server struct {
 	tokens       func() []Token
 	sourceTokens SourceTokens
 	watch        *watch
+	shared       sharedAnswers
 	work         *openWork
 	assets       *assets
 	pages        pages

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -267,6 +268,61 @@ func testTimeLimit(t *testing.T, w *world) {
 			t.Errorf("%s has the driver's error:\n%s", path, body)
 		}
 	}
+}
+
+// tallied is a ClickHouse that counts statements.
+type tallied struct {
+	console.Warehouse
+	n *atomic.Int64
+}
+
+func (c tallied) Query(ctx context.Context, sql string, args ...any) (driver.Rows, error) {
+	c.n.Add(1)
+	return c.Warehouse.Query(ctx, sql, args...)
+}
+
+// testRefresh: pages that refresh share the answers of an interval, by what their token may
+// see; others are read when they are asked for.
+func testRefresh(t *testing.T, w *world) {
+	var n atomic.Int64
+	s := newSite(t, func(_ *console.Config, deps *console.Deps) { deps.Warehouse = tallied{w.db, &n} })
+	asOf := func(token, path string) (string, string, int64) {
+		s.signIn(token)
+		before := n.Load()
+		_, body := s.get(path)
+		_, at, _ := strings.Cut(body, `role="status">As of</span> `)
+		at, _, _ = strings.Cut(at, "</time>")
+		return at, body, n.Load() - before
+	}
+	const path = "/processes?window=all&refresh=1"
+	for tries := 1; ; tries++ { // until all are of one interval
+		if tries == 10 {
+			t.Fatal("no two pages are of one interval")
+		}
+		first, whole, _ := asOf(reader, path)
+		again, same, asked := asOf(admin, path)
+		other, part, alone := asOf(tenants, path)
+		if first == "" || first != again || first != other {
+			continue
+		}
+		if asked != 0 || !strings.Contains(whole, "order-eu") || table(whole) != table(same) {
+			t.Errorf("the second page of an interval asked %d statements:\n%s\nthe first was\n%s", asked, same, whole)
+		}
+		if alone != 1 || table(part) == table(whole) {
+			t.Errorf("a token of some tenants asked %d statements, and sees\n%s", alone, part)
+		}
+		break
+	}
+	if _, _, asked := asOf(reader, "/processes?window=all"); asked != 1 {
+		t.Errorf("a page that does not refresh asked %d statements", asked)
+	}
+}
+
+// table is the first table of a page.
+func table(page string) string {
+	_, table, _ := strings.Cut(page, "<table")
+	table, _, _ = strings.Cut(table, "</table>")
+	return table
 }
 
 // testGraph compares the directly-follows graph with the truth.

@@ -111,9 +111,7 @@ func (s section[T]) first() *T {
 	return &s.Rows[0]
 }
 
-// rowsOf runs a statement. Its columns are the first exported fields of T in order,
-// including those of embedded structs.
-func rowsOf[T any](ctx context.Context, db Warehouse, sql string) (s section[T]) {
+func readRows[T any](ctx context.Context, db Warehouse, sql string) (s section[T]) {
 	defer ended(ctx, &s.Err)
 	s.SQL = sql
 	rows, err := db.Query(ctx, sql)

@@ -295,6 +295,10 @@ func (s *Server) page(show view) http.HandlerFunc {
 	return s.signedIn(func(w http.ResponseWriter, r *http.Request, who *session) error {
 		ctx, cancel := timed(r.Context(), s.cfg.Answer, "page")
 		defer cancel()
+		if r.FormValue("refresh") != "" {
+			who.at = who.at.Truncate(refreshEvery)
+			ctx = s.shared.asOf(ctx, who.at)
+		}
 		return show(w, r.WithContext(ctx), who)
 	})
 }

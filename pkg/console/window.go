@@ -26,10 +26,6 @@ type window struct {
 	page *url.URL // URL it was read from
 }
 
-// refreshEvery is the interval of automatic refresh: ten browsers cause at most one reload
-// a second.
-const refreshEvery = 15 * time.Second
-
 // windowNames are the windows to choose from, windowSpans their lengths.
 var (
 	windowNames = []choice{{"1h", "last hour"}, {"24h", "last 24 hours"}, {"7d", "last 7 days"}, {"30d", "last 30 days"}, {"all", "all time"}}

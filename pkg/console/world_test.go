@@ -73,7 +73,7 @@ func TestPagesMatchTheSimulation(t *testing.T) {
 	w := newWorld(t)
 	for name, test := range map[string]func(*testing.T, *world){
 		"processes": testProcesses, "process": testProcess, "graph": testGraph, "pages": testPages, "tenants": testTenants, "query": testQuery, "tail": testTail,
-		"elements and tenants": testElementsKeepToTenants, "pieces of a page": testPiecesOfAPage, "time limit": testTimeLimit, "numbers": testNumbers, "lists": testLists,
+		"elements and tenants": testElementsKeepToTenants, "pieces of a page": testPiecesOfAPage, "time limit": testTimeLimit, "refresh": testRefresh, "numbers": testNumbers, "lists": testLists,
 		"open work": testOpenWork,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, w) })
