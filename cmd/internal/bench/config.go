@@ -65,7 +65,7 @@ func (c *config) plan() (plan, error) {
 	records, many := cmp.Or(c.Records, 1_000_000), cmp.Or(c.Records, 20_000_000)
 	return plan{
 		runs: c.Runs, records: records, many: many, steps: []int64{many / 10, many}, asks: 5, warmUp: records / 4, paced: 8 * time.Second, small: 3 * time.Second,
-		point: 3 * time.Second, settle: 20 * time.Second, watched: 5 * time.Second, pairs: 1,
+		point: 3 * time.Second, settle: 20 * time.Second, watched: 15 * time.Second, pairs: 1,
 		lanes: []int{1, 4}, ingesters: []int{1, 2}, batches: []int{10_000}, connections: []int{8, 64, 1000},
 		loads: len(loads), load: 3 * time.Second,
 		backlog: cmp.Or(c.Backlog, 4*records), outages: 1, quiet: 12 * time.Second, trickles: 1, rivals: records / 2,
