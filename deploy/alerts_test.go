@@ -20,8 +20,8 @@ var (
 	inline   = regexp.MustCompile("`(sluice [^`]+|--[a-z-]+)`")
 )
 
-// TestEachAlertHasItsRunbook: the page is where the alert says, it answers the
-// four questions in their order, and what it asks Prometheus can be asked.
+// TestEachAlertHasItsRunbook: its link leads to a page with the four sections in order and
+// valid PromQL.
 func TestEachAlertHasItsRunbook(t *testing.T) {
 	known := metricNames(t)
 	index := string(read(t, filepath.Join(runbooks, "README.md")))
@@ -51,8 +51,7 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 	}
 }
 
-// TestCommandsOfRunbooksExist asks the operator's command for its help: every
-// command of a runbook is one, with the options that stand there.
+// TestCommandsOfRunbooksExist compares commands and options in runbooks with --help.
 func TestCommandsOfRunbooksExist(t *testing.T) {
 	t.Parallel()
 	program := buildAll(t)["sluice"]
@@ -65,7 +64,7 @@ func TestCommandsOfRunbooksExist(t *testing.T) {
 		}
 		return help[command]
 	}
-	helpOf("up") // what stands alone is an option of it, or of a command of the page
+	helpOf("up") // an option outside of a command is sluice up's, or of a command of the page
 	pages, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
 	fatal.When(t, err != nil || len(pages) < 20, "%d pages, %v", len(pages), err)
 	for _, page := range pages {
@@ -85,13 +84,13 @@ func TestCommandsOfRunbooksExist(t *testing.T) {
 				command, _ := split(said)
 				return command != "" && strings.Contains(helpOf(command), option)
 			}) && !strings.Contains(help["up"], option) {
-				t.Errorf("%s speaks of %s, which neither sluice up nor a command of the page has", page, option)
+				t.Errorf("%s names %s, which is an option neither of sluice up nor of a command of the page", page, option)
 			}
 		}
 	}
 }
 
-// commandsIn are the operator's commands in the text of a page.
+// commandsIn returns the sluice commands in the text of a page.
 func commandsIn(text string) (all []string) {
 	for _, said := range inline.FindAllStringSubmatch(strings.ReplaceAll(blocks.ReplaceAllString(text, ""), "\n", " "), -1) {
 		if strings.HasPrefix(said[1], "sluice ") {
@@ -101,7 +100,7 @@ func commandsIn(text string) (all []string) {
 	return all
 }
 
-// split takes the options off a command line of ours.
+// split separates a command line from its options.
 func split(line string) (command string, options []string) {
 	words := strings.Fields(line)
 	if len(words) < 2 || words[0] != "sluice" || words[1] == "…" {
@@ -119,7 +118,7 @@ func split(line string) (command string, options []string) {
 	return strings.Join(words[1:first], " "), options
 }
 
-// blocksOf are the lines of the blocks of a language on a page.
+// blocksOf returns the lines of a page's code blocks of a language.
 func blocksOf(text, language string) (lines []string) {
 	for _, block := range blocks.FindAllStringSubmatch(text, -1) {
 		if block[1] == language {
@@ -145,7 +144,7 @@ func TestEachAlertHasItsUnitTest(t *testing.T) {
 	for _, test := range file.Tests {
 		got = append(got, test.Name)
 		if n := len(test.Queries); n < 2 || n > 3 {
-			t.Errorf("the test of %s asks %d questions, want 3: not yet, now, and no more (not if it fired to the end of the recording)", test.Name, n)
+			t.Errorf("the test of %s has %d checks, want 3: before, while, and after it fires (2 if it fires to the end of the recording)", test.Name, n)
 		}
 	}
 	expect.Not(t, !slices.Equal(got, want), "tested are %q\nwant the alerts in their order %q", got, want)

@@ -13,8 +13,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestTheClusterToTryFitsTogether: every server of remote_servers is a service that
-// mounts the cluster, macros of its own and the profile, all of which can be read.
+// TestTheClusterToTryFitsTogether: every server of remote_servers is a service that mounts
+// the readable files of the cluster, its macros, and the profile.
 func TestTheClusterToTryFitsTogether(t *testing.T) {
 	const folder = "clickhouse-cluster"
 	var c struct {
@@ -47,7 +47,7 @@ func TestTheClusterToTryFitsTogether(t *testing.T) {
 			servers = append(servers, r.Host)
 			service, is := c.Services[r.Host]
 			if !is || service.Hostname != r.Host || r.Port != "9000" {
-				t.Errorf("%s:%s is no service of that host name", r.Host, r.Port)
+				t.Errorf("%s:%s: no service has this host name", r.Host, r.Port)
 			}
 			var macros struct {
 				Shard   string `xml:"macros>shard"`
@@ -60,7 +60,7 @@ func TestTheClusterToTryFitsTogether(t *testing.T) {
 				}
 			}
 			if macros.Shard != fmt.Sprint(i+1) || macros.Replica != r.Host {
-				t.Errorf("%s is in shard %d and says %+v", r.Host, i+1, macros)
+				t.Errorf("%s is in shard %d, but has the macros %+v", r.Host, i+1, macros)
 			}
 			for _, file := range []string{"./cluster.xml:/etc/clickhouse-server/config.d/", "./profile.xml:/etc/clickhouse-server/users.d/"} {
 				if !slices.ContainsFunc(service.Volumes, func(v string) bool { return strings.HasPrefix(v, file) }) {

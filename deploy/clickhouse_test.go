@@ -13,9 +13,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestClickHouseKnowsItsSettings holds the names in the settings files against
-// the engine: a server does not start with a setting in a profile that it does
-// not know.
+// TestClickHouseKnowsItsSettings looks the names in the settings files up in the engine: a
+// server does not start with an unknown setting in a profile.
 func TestClickHouseKnowsItsSettings(t *testing.T) {
 	engine := clickhousetest.Shared(t)
 	known := strings.Fields(clickhousetest.Exec(t, engine, "SELECT name FROM system.settings FORMAT TSV"))
@@ -80,7 +79,7 @@ func TestClickHouseUsersHaveAPasswordAndLimitedRights(t *testing.T) {
 	}
 }
 
-// paths lists the elements of an XML file, each by its way from the root.
+// paths lists the elements of an XML file by their paths from the root.
 func paths(t *testing.T, name string) []string {
 	t.Helper()
 	decoder := xml.NewDecoder(strings.NewReader(string(read(t, name))))

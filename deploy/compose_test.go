@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// composeFile is the part of docker-compose.yml that the tests look at.
+// composeFile is the part of docker-compose.yml that is tested.
 type composeFile struct {
 	Services map[string]service     `yaml:"services"`
 	Networks map[string]yamlIgnored `yaml:"networks"`
@@ -73,8 +73,8 @@ func TestComposePublishesOnLoopbackOnly(t *testing.T) {
 	expect.Not(t, published == 0, "nothing is published")
 }
 
-// byTag are the services whose image is named by its tag, because its digest is
-// not known to us: deploy/README.md says how to pin it.
+// byTag are the services whose image has a tag without a digest: deploy/README.md describes
+// how to pin it.
 var byTag = map[string]bool{"clickhouse": true, "alertmanager": true}
 
 func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
@@ -88,7 +88,7 @@ func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
 			t.Errorf("%s has a health check: %t, restarts: %q; want both", name, watched, s.Restart)
 		}
 		if _, tag, _ := strings.Cut(s.Image, ":"); !built && (tag == "" || tag == "latest") {
-			t.Errorf("%s runs %s, whatever that is today", name, s.Image)
+			t.Errorf("%s runs %s, a tag that moves", name, s.Image)
 		}
 		if digest := regexp.MustCompile(`:[^@]+@sha256:[0-9a-f]{64}$`); !built && !byTag[name] && !digest.MatchString(s.Image) {
 			t.Errorf("%s runs %s, which is not pinned by its digest", name, s.Image)
@@ -105,8 +105,8 @@ func TestComposeServicesAreWatchedAndPinned(t *testing.T) {
 	}
 }
 
-// awaited reports whether a service ends by itself and others wait for that: what
-// checks the secrets, and what makes the streams.
+// awaited reports whether other services wait until a service exits, as for secrets and
+// streams.
 func awaited(c composeFile, name string) bool {
 	for _, s := range c.Services {
 		if s.DependsOn[name]["condition"] == "service_completed_successfully" {
@@ -127,8 +127,8 @@ func TestComposeServicesAreConfined(t *testing.T) {
 	}
 }
 
-// TestComposeSeparatesFrontAndBack: who reaches Grafana or a client's network
-// does not reach NATS and ClickHouse by it.
+// TestComposeSeparatesFrontAndBack: from Grafana or a client's network, NATS and ClickHouse
+// are unreachable.
 func TestComposeSeparatesFrontAndBack(t *testing.T) {
 	c := compose(t)
 	if got := slices.Sorted(maps.Keys(c.Networks)); !slices.Equal(got, []string{"back", "front"}) {
@@ -148,8 +148,7 @@ func TestComposeSeparatesFrontAndBack(t *testing.T) {
 	}
 }
 
-// checkVolume makes sure that what is mounted is there: docker would make an
-// empty folder instead.
+// checkVolume fails if a mounted file is missing: docker would create an empty folder.
 func checkVolume(t *testing.T, c composeFile, service, volume string) {
 	source, rest, _ := strings.Cut(volume, ":")
 	if !strings.HasPrefix(source, "./") {
@@ -159,7 +158,7 @@ func checkVolume(t *testing.T, c composeFile, service, volume string) {
 		return
 	}
 	if _, err := os.Stat(filepath.Join("..", source)); err != nil {
-		t.Errorf("%s mounts what is not there: %v", service, err)
+		t.Errorf("%s mounts a missing file: %v", service, err)
 	}
 	expect.Not(t, !strings.HasSuffix(rest, ":ro"), "%s may write %s of the repository", service, source)
 }
@@ -171,13 +170,13 @@ func TestComposeHoldsNoSecret(t *testing.T) {
 			given := strings.HasPrefix(value, "${") || strings.HasPrefix(value, "/")
 			expect.Not(t, secret.MatchString(variable) && !given, "%s: %s is written down", name, variable)
 			if _, login, ok := strings.Cut(value, "://"); ok && strings.Contains(login, "@") && !strings.Contains(login, ":${") {
-				t.Errorf("%s: the password in %s is written down", name, variable)
+				t.Errorf("%s: %s contains a password", name, variable)
 			}
 		}
 	}
 }
 
-// stage is an image that the Dockerfile makes.
+// stage is an image of the Dockerfile.
 type stage struct {
 	base, entrypoint string
 	env              map[string]string
@@ -213,15 +212,15 @@ func dockerStages(t *testing.T) map[string]stage {
 	return stages
 }
 
-// TestStaticImagesHoldStaticPrograms: what loads the engine needs a C library,
-// which the static image has not.
+// TestStaticImagesHoldStaticPrograms: a program that loads the engine needs a C library,
+// which the static image lacks.
 func TestStaticImagesHoldStaticPrograms(t *testing.T) {
 	for name, stage := range dockerStages(t) {
 		if stage.entrypoint == "" {
 			continue
 		}
 		out, err := exec.Command("go", "list", "-deps", "sluice/cmd/"+name).Output()
-		fatal.When(t, err != nil, "list what %s is made of: %v", name, err)
+		fatal.When(t, err != nil, "list the packages of %s: %v", name, err)
 		loads := strings.Contains(string(out), "github.com/ebitengine/purego\n")
 		if static := strings.Contains(stage.base, "/static-"); static == loads {
 			t.Errorf("%s is built on %s, and loads libraries: %t", name, stage.base, loads)
@@ -230,7 +229,7 @@ func TestStaticImagesHoldStaticPrograms(t *testing.T) {
 	}
 }
 
-// buildAll gives the three programs, where every user can come to them.
+// buildAll builds the three programs in a folder that every user can read.
 func buildAll(t *testing.T) map[string]string {
 	t.Helper()
 	dir := reachable(t)

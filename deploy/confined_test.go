@@ -12,9 +12,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// confined is a program as docker compose would run it: as the user of the
-// service, in a folder where it cannot write. Only tests that run as root
-// can take another user; others are users without rights already.
+// confined is a program as docker compose runs it: as the service's user, in a read-only
+// folder. Only a test that runs as root changes the user; others are unprivileged already.
 func confined(t *testing.T, s service, program string, arguments ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program, arguments...)
@@ -34,7 +33,7 @@ func confined(t *testing.T, s service, program string, arguments ...string) *exe
 	return cmd
 }
 
-// reachable is a folder that every user can come to, which t.TempDir is not.
+// reachable is a folder that every user can enter, unlike t.TempDir.
 func reachable(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,8 +43,7 @@ func reachable(t *testing.T) string {
 	return dir
 }
 
-// mount is a folder of files as a container sees it where it is mounted: with
-// its modes, and without the folders above it.
+// mount copies a folder as a container mounts it: with its modes, without the folders above.
 func mount(t *testing.T, source string) string {
 	t.Helper()
 	target := reachable(t)
@@ -70,8 +68,8 @@ func copyWithMode(t *testing.T, source, target string) {
 	}
 }
 
-// TestSecretsOfComposeAreChecked runs the check that stands before all other
-// services: it passes with what secrets.sh makes, and names what is missing.
+// TestSecretsOfComposeAreChecked runs the service secrets: it succeeds with the secrets of
+// secrets.sh, and names a missing one.
 func TestSecretsOfComposeAreChecked(t *testing.T) {
 	root, made := makeSecrets(t)
 	s := compose(t).Services["secrets"]
@@ -94,13 +92,13 @@ func TestSecretsOfComposeAreChecked(t *testing.T) {
 		without := variables(made[".env"])
 		delete(without, name)
 		if out, err := run(without); err == nil || !strings.Contains(out, name+" is not set") {
-			t.Errorf("without %s: %v, said %q", name, err, out)
+			t.Errorf("without %s: %v, %q", name, err, out)
 		}
 	}
 	for _, file := range []string{"tokens.yaml", "fingerprint.key"} {
 		fatal.If(t, os.Rename(filepath.Join(mounted, file), filepath.Join(mounted, "away")))
 		if out, err := run(secrets); err == nil || !strings.Contains(out, file+" is missing") {
-			t.Errorf("without %s: %v, said %q", file, err, out)
+			t.Errorf("without %s: %v, %q", file, err, out)
 		}
 		fatal.If(t, os.Rename(filepath.Join(mounted, "away"), filepath.Join(mounted, file)))
 	}

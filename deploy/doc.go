@@ -1,3 +1,3 @@
 // Package deploy contains the files for docker compose: images, server settings, alerts
-// and dashboards. Its tests run them with the programs and servers they are for.
+// and dashboards. Its tests run them with our programs and the real servers.
 package deploy

@@ -13,8 +13,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestTheEngineIsLockedByItsHash: every platform that can be installed names
-// the version the programs are made for, and the SHA-512 of its package.
+// TestTheEngineIsLockedByItsHash: the lock of every platform has the programs' engine version,
+// and the SHA-512 of its package.
 func TestTheEngineIsLockedByItsHash(t *testing.T) {
 	locks, err := filepath.Glob("engine/*/package-lock.json")
 	fatal.If(t, err)
@@ -39,6 +39,6 @@ func TestTheEngineIsLockedByItsHash(t *testing.T) {
 	}
 	expect.Not(t, len(locks) == 0, "no platform is locked")
 	if made := regexp.MustCompile(`(?m)^ENGINE_VERSION\s*:= (.*)$`).FindSubmatch(read(t, "../Makefile")); made == nil || string(made[1]) != library.Version {
-		t.Errorf("the Makefile fetches version %s, the programs are made for %s", made, library.Version)
+		t.Errorf("the Makefile fetches version %s, the programs need %s", made, library.Version)
 	}
 }

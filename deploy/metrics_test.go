@@ -14,8 +14,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestAlertsAndDashboardsUseMetricsThatExist holds every name in an expression
-// against those that there are.
+// TestAlertsAndDashboardsUseMetricsThatExist looks up every name in an expression.
 func TestAlertsAndDashboardsUseMetricsThatExist(t *testing.T) {
 	known := metricNames(t)
 	for where, expr := range expressions(t) {
@@ -25,19 +24,19 @@ func TestAlertsAndDashboardsUseMetricsThatExist(t *testing.T) {
 		}
 		for _, name := range names {
 			if !known(name) {
-				t.Errorf("%s uses %s, which nothing has", where, name)
+				t.Errorf("%s uses %s, which no program exports", where, name)
 			}
 		}
 	}
 	if known("sluice_api_no_such_thing_total") {
-		t.Error("every name is taken for a metric")
+		t.Error("an unknown name counts as a metric")
 	}
 }
 
 func TestAlertsSayWhatToDo(t *testing.T) {
 	for _, rule := range alerts(t) {
 		if rule.Alert == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
-			t.Errorf("alert %q says %q", rule.Alert, rule.Annotations)
+			t.Errorf("alert %q has the annotations %q", rule.Alert, rule.Annotations)
 		}
 		if s := rule.Labels["severity"]; s != "critical" && s != "warning" && rule.Alert != "Watchdog" {
 			t.Errorf("alert %s has severity %q", rule.Alert, s)
@@ -45,8 +44,8 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestPrometheusScrapesTheServicesOfCompose: a target that is no service, or
-// another port than the service has, is down for ever.
+// TestPrometheusScrapesTheServicesOfCompose: a target that is not a service, or has another
+// port, would always be down.
 func TestPrometheusScrapesTheServicesOfCompose(t *testing.T) {
 	var config struct {
 		Rules []string `yaml:"rule_files"`
@@ -106,7 +105,7 @@ func alerts(t *testing.T) []rule {
 	return all
 }
 
-// expressions are those of the alerts and of the dashboards, by where they stand.
+// expressions are those of the alerts and dashboards, by their place.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -141,15 +140,15 @@ func expressions(t *testing.T) map[string]string {
 	return all
 }
 
-// dashboards are one to begin with, one for each part, and one for process owners.
+// dashboards are the home dashboard, one for each part, and one for process owners.
 var dashboards = []string{"sluice.json", "api.json", "lanes.json", "clickhouse.json", "processes.json", "work.json"}
 
-// TestGrafanaFindsTheDashboards: each has an identity and a name of its own.
+// TestGrafanaFindsTheDashboards: each has a unique uid and title.
 func TestGrafanaFindsTheDashboards(t *testing.T) {
 	names := map[string]string{}
 	files, err := filepath.Glob("grafana/dashboards/*")
 	if err != nil || len(files) != len(dashboards) {
-		t.Errorf("there are %q, %v; want %q", files, err, dashboards)
+		t.Errorf("dashboards %q, %v; want %q", files, err, dashboards)
 	}
 	for _, file := range files {
 		var dashboard struct {
@@ -175,8 +174,8 @@ var (
 	keyword    = regexp.MustCompile(`^(by|on|ignoring|group_left|group_right|or|offset|and|unless|e\d*)$`)
 )
 
-// metricsOf gives the names in an expression that are no labels, functions or
-// words of PromQL.
+// metricsOf returns the names in an expression that are not labels, functions or keywords of
+// PromQL.
 func metricsOf(expr string) []string {
 	var names []string
 	expr = regexp.MustCompile(`\[[^\]]*\]`).ReplaceAllString(expr, "")
@@ -188,7 +187,7 @@ func metricsOf(expr string) []string {
 	return names
 }
 
-// ofClickHouse are those of ClickHouse's own Prometheus endpoint that we use.
+// ofClickHouse are the metrics that we use of ClickHouse's Prometheus endpoint.
 var ofClickHouse = []string{
 	"ClickHouseMetrics_Query", "ClickHouseMetrics_Merge", "ClickHouseMetrics_MemoryTracking", "ClickHouseMetrics_PartsActive",
 	"ClickHouseProfileEvents_Query", "ClickHouseProfileEvents_FailedQuery", "ClickHouseProfileEvents_InsertedRows", "ClickHouseProfileEvents_DelayedInserts",
@@ -196,9 +195,9 @@ var ofClickHouse = []string{
 	"ClickHouseAsyncMetrics_MaxPartCountForPartition",
 }
 
-// TestClickHouseHasItsMetrics: the endpoint of a server shows the rows of three
-// tables of its own, with these prefixes. The embedded engine has two of the
-// tables; those of the third, system.asynchronous_metrics, are documented.
+// TestClickHouseHasItsMetrics: a server's endpoint exports the rows of three system tables,
+// with these prefixes. The embedded engine has two of them; the names of the third,
+// system.asynchronous_metrics, are from ClickHouse's documentation.
 func TestClickHouseHasItsMetrics(t *testing.T) {
 	t.Parallel()
 	engine := clickhousetest.Start(t)
@@ -213,9 +212,9 @@ func TestClickHouseHasItsMetrics(t *testing.T) {
 	}
 }
 
-// metricNames reports whether a name is one of ours, of the process, of
-// Prometheus itself or of the ClickHouse server. Ours are those of docs/metrics.md, which
-// cmd/internal/run holds against what the programs register.
+// metricNames reports whether a name is a metric of ours, of the process, of Prometheus, or
+// of the ClickHouse server. Ours are in docs/metrics.md, which cmd/internal/run compares with
+// the registered ones.
 func metricNames(t *testing.T) func(string) bool {
 	t.Helper()
 	known := map[string]bool{"up": true, "ALERTS": true} // of Prometheus itself

@@ -19,7 +19,7 @@ import (
 	"sluice/pkg/stream"
 )
 
-// natsUsers are those of sluice up, with what they may do there.
+// natsUsers are the users of sluice up with their permissions.
 var natsUsers = []struct {
 	name, variable string
 	may            stream.Permissions
@@ -30,11 +30,11 @@ var natsUsers = []struct {
 	{"console", "NATS_CONSOLE_PASSWORD", stream.ConsolePermissions()},
 }
 
-// passwordOf is the password of a user in these tests.
+// passwordOf is a user's password in tests.
 func passwordOf(user string) string { return "n1e5-" + user }
 
-// natsPasswords puts the passwords that nats.conf names into the environment:
-// those given, or those of these tests.
+// natsPasswords sets the environment variables of nats.conf to the given passwords, or else
+// those of the tests.
 func natsPasswords(t *testing.T, given map[string]string) {
 	t.Helper()
 	for _, user := range natsUsers {
@@ -54,8 +54,8 @@ func TestNATSSyncsBeforeItAcknowledges(t *testing.T) {
 	expect.Not(t, opts.StoreDir != "", "the folder %s is named here and by the caller", opts.StoreDir)
 }
 
-// keepsWhatItAcknowledges holds a configuration against what Sluice counts on, and
-// its users against those of sluice up.
+// keepsWhatItAcknowledges compares a configuration with the requirements of Sluice, and its
+// users with those of sluice up.
 func keepsWhatItAcknowledges(t *testing.T, opts *server.Options) {
 	t.Helper()
 	if !opts.JetStream || !opts.SyncAlways {
@@ -67,13 +67,13 @@ func keepsWhatItAcknowledges(t *testing.T, opts *server.Options) {
 	for _, user := range natsUsers {
 		i := slices.IndexFunc(opts.Users, func(u *server.User) bool { return u.Username == user.name })
 		if i < 0 {
-			t.Errorf("there is no user %s", user.name)
+			t.Errorf("user %s is missing", user.name)
 			continue
 		}
 		u := opts.Users[i]
 		got := stream.Permissions{Publish: u.Permissions.Publish.Allow, Subscribe: u.Permissions.Subscribe.Allow}
 		if diff := cmp.Diff(user.may, got); diff != "" || u.Password != passwordOf(user.name) {
-			t.Errorf("%s may do other things than in sluice up, or has another password (-want +got):\n%s", user.name, diff)
+			t.Errorf("%s has other permissions than in sluice up, or another password (-want +got):\n%s", user.name, diff)
 		}
 	}
 	if len(opts.Users) != len(natsUsers) || opts.Username != "" || opts.NoAuthUser != "" {
@@ -81,8 +81,8 @@ func keepsWhatItAcknowledges(t *testing.T, opts *server.Options) {
 	}
 }
 
-// TestNATSOfAClusterAsksForCertificates reads nats/cluster.conf as one of three
-// servers does. They run in cmd/internal/endtoend.
+// TestNATSOfAClusterAsksForCertificates parses nats/cluster.conf as one of three servers.
+// cmd/internal/endtoend runs them.
 func TestNATSOfAClusterAsksForCertificates(t *testing.T) {
 	dir := t.TempDir()
 	clients, servers := natstest.NewCA(t, "clients"), natstest.NewCA(t, "servers")
@@ -120,7 +120,7 @@ func TestNATSOfAClusterAsksForCertificates(t *testing.T) {
 		t.Errorf("the server is %s at port %d, watched at %s:%d, with %d bytes in %s", opts.ServerName, opts.Port, opts.HTTPHost, opts.HTTPPort, opts.JetStreamMaxStore, opts.StoreDir)
 	}
 	if diff := cmp.Diff([]string{"zone:a"}, []string(opts.Tags)); diff != "" || opts.JetStreamUniqueTag != "zone:" {
-		t.Errorf("copies stand apart by %q, and the tags are (-want +got):\n%s", opts.JetStreamUniqueTag, diff)
+		t.Errorf("replicas are spread by %q, with the tags (-want +got):\n%s", opts.JetStreamUniqueTag, diff)
 	}
 }
 
@@ -131,7 +131,7 @@ func absolute(t *testing.T, file string) string {
 	return path
 }
 
-// startNATS starts a server with this configuration, on ports of its own.
+// startNATS starts a server with this configuration, on free ports.
 func startNATS(t *testing.T) *embedded.Server {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "nats.conf")

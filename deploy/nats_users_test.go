@@ -16,7 +16,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// connectAs connects as one of the users of nats.conf, as the programs do.
+// connectAs connects as a user of nats.conf, with the options of the programs.
 func connectAs(t *testing.T, srv *embedded.Server, name string) (nc *nats.Conn, refused chan error) {
 	t.Helper()
 	refused = make(chan error, 64)
@@ -29,7 +29,7 @@ func connectAs(t *testing.T, srv *embedded.Server, name string) (nc *nats.Conn, 
 	return nc, refused
 }
 
-// TestUsersOfNATSDoNoOtherWork: what nats.conf does not grant is refused.
+// TestUsersOfNATSDoNoOtherWork: the server rejects everything that nats.conf does not grant.
 func TestUsersOfNATSDoNoOtherWork(t *testing.T) {
 	natsPasswords(t, nil)
 	srv := startNATS(t)

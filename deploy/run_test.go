@@ -21,8 +21,7 @@ import (
 	"sluice/pkg/programtest"
 )
 
-// rare metrics have no series before what they count has happened, or where
-// no server is embedded.
+// rare metrics have no series before their first event, or without an embedded server.
 var rare = map[string]bool{
 	"sluice_stream_retries_total":             true,
 	"sluice_stream_purged_messages_total":     true,
@@ -35,10 +34,9 @@ var rare = map[string]bool{
 }
 
 // TestSluiceRunsInTheEnvironmentOfCompose starts api, ingester and console with the
-// variables of docker-compose.yml and the secrets of secrets.sh, as their users
-// and where they cannot write, before servers that accept no client without
-// secrets, and sends records through. Only addresses and paths are the test's
-// own.
+// variables of docker-compose.yml and the secrets of secrets.sh, as their users in read-only
+// folders, with servers that require passwords, and stores records. Only addresses and paths
+// differ.
 func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 	root, made := makeSecrets(t)
 	secrets := variables(made[".env"])
@@ -53,7 +51,7 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 		"@nats:4222", "@"+hostOf(t, nats.ClientURL()), "http://nats:8222", nats.MonitorURL(), "@clickhouse:9000", "@"+engine.Addr(),
 		"0.0.0.0:8080", door, "0.0.0.0:8081", apiOps, "0.0.0.0:8082", ingesterOps,
 		"0.0.0.0:8083", page, "0.0.0.0:8084", pageOps, "api:8081,ingester:8082", apiOps+","+ingesterOps,
-		"//flow_console:"+secrets["FLOW_CONSOLE_PASSWORD"], "//flow_writer:"+secrets["FLOW_WRITER_PASSWORD"], // the one user there
+		"//flow_console:"+secrets["FLOW_CONSOLE_PASSWORD"], "//flow_writer:"+secrets["FLOW_WRITER_PASSWORD"], // the only user of the test's server
 		"/etc/sluice/", mounted+"/", "//api:8080", "//"+door,
 	)
 	d := deployed{services: compose(t).Services, door: door, apiOps: apiOps, ingesterOps: ingesterOps,
@@ -91,8 +89,8 @@ func TestSluiceRunsInTheEnvironmentOfCompose(t *testing.T) {
 	})
 }
 
-// deployed is what docker compose or Kubernetes would run, with addresses and
-// paths of a test.
+// deployed is a deployment as of docker compose or Kubernetes, with addresses and paths of a
+// test.
 type deployed struct {
 	services                  map[string]service
 	environment               func(name string) []string
@@ -101,14 +99,13 @@ type deployed struct {
 	engine                    *clickhousetest.Engine
 }
 
-// store makes the streams, starts ingester, api and console, and sends records
-// through.
+// store creates the streams, starts ingester, api and console, and stores records.
 func (d deployed) store(t *testing.T, binaries map[string]string) {
 	t.Helper()
 	cmd := confined(t, d.services["streams"], binaries["sluice"], d.services["streams"].Command...)
 	cmd.Env = d.environment("streams")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make the streams: %v\n%s", err, out)
+		t.Fatalf("create the streams: %v\n%s", err, out)
 	}
 	for _, name := range []string{"ingester", "api"} {
 		start(t, d.services[name], binaries[name], d.environment(name))
@@ -118,14 +115,13 @@ func (d deployed) store(t *testing.T, binaries map[string]string) {
 	fatal.If(t, err)
 	programtest.Eventually(t, time.Minute, func() error {
 		if stored := strings.TrimSpace(clickhousetest.Exec(t, d.engine, report.Acked.Query())); stored != report.Acked.Row() {
-			return fmt.Errorf("stored are %s, acknowledged %s", stored, report.Acked.Row())
+			return fmt.Errorf("stored %s, acknowledged %s", stored, report.Acked.Row())
 		}
 		return nil
 	})
 }
 
-// withoutSeries are the metrics of ours in alerts and dashboards that a scrape
-// does not show.
+// withoutSeries are our metrics in alerts and dashboards that a scrape lacks.
 func withoutSeries(t *testing.T, scraped string) []string {
 	t.Helper()
 	var missing []string
@@ -140,8 +136,8 @@ func withoutSeries(t *testing.T, scraped string) []string {
 	return missing
 }
 
-// start starts the program of a service, waits until it is ready, and stops it
-// after the test: it has to end by itself, without an error.
+// start starts the program of a service and waits until it is ready. At the end of the test
+// the program must exit with 0 on a signal.
 func start(t *testing.T, s service, program string, env []string) {
 	t.Helper()
 	cmd := confined(t, s, program, s.Command...)
@@ -189,7 +185,7 @@ func variables(env string) map[string]string {
 	return all
 }
 
-// signedIn is the first page of the console, as a user with a token sees it.
+// signedIn returns the console's overview for a user with a token.
 func signedIn(t *testing.T, at, token string) string {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -198,7 +194,7 @@ func signedIn(t *testing.T, at, token string) string {
 	defer client.CloseIdleConnections()
 	res, err := client.PostForm(at+"/sign-in", url.Values{"token": {token}})
 	if err != nil {
-		return err.Error() // it does not listen yet
+		return err.Error() // not listening yet
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)

@@ -4,9 +4,9 @@
 #   .env                             passwords, read by docker compose
 #   deploy/secrets/token             access token for clients of the api
 #   deploy/secrets/api/tokens.yaml   its hash, read by the api
-#   deploy/secrets/api/fingerprint.key   key of the fingerprints of users' secret
-#                                    keys: back it up, without it they cannot be compared
-#   deploy/secrets/alertmanager/     addresses (webhooks) where alerts go, and the watchdog
+#   deploy/secrets/api/fingerprint.key   key that fingerprints users' secret keys: back it
+#                                    up, or stored fingerprints cannot be compared
+#   deploy/secrets/alertmanager/     webhook URLs of alerts and of the watchdog
 #
 # Other users of this machine cannot enter the folder deploy/secrets. Inside it,
 # deploy/secrets/api is readable: it is mounted into the container of the api, which
@@ -51,7 +51,7 @@ mkdir -p deploy/secrets/alertmanager
 for receiver in people watchdog; do
 	if [ ! -e deploy/secrets/alertmanager/$receiver ]; then
 		echo "http://127.0.0.1:9/put-your-address-here" >deploy/secrets/alertmanager/$receiver
-		echo "made deploy/secrets/alertmanager/$receiver: put the address there where alerts go (webhook)"
+		echo "generated deploy/secrets/alertmanager/$receiver: replace its content by your webhook URL"
 	fi
 done
 

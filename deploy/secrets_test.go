@@ -16,8 +16,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// makeSecrets runs secrets.sh in a copy of the tree's shape and returns the
-// root of it and the files that were made.
+// makeSecrets runs secrets.sh in a copy of the folders, and returns its root and the created
+// files.
 func makeSecrets(t *testing.T) (root string, made map[string]string) {
 	t.Helper()
 	root = t.TempDir()
@@ -32,8 +32,7 @@ func runSecrets(t *testing.T, root string) map[string]string {
 	if out, err := exec.Command("sh", filepath.Join(root, "deploy", "secrets.sh")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// Closed to other users of the machine, and open for the one of the
-	// container that the inner folder is mounted into.
+	// Other users of the machine cannot enter; the container's user reads the inner folder.
 	for name, mode := range map[string]os.FileMode{"deploy/secrets": 0o700, "deploy/secrets/api": 0o755} {
 		info, err := os.Stat(filepath.Join(root, name))
 		fatal.If(t, err)
@@ -61,7 +60,7 @@ func TestSecretsAreMadeOnceAndWork(t *testing.T) {
 		expect.Not(t, first[name] != second[name], "%s was made again", name)
 	}
 
-	// An .env of before NATS had users lacks their passwords.
+	// An older .env lacks the passwords of NATS users.
 	older := regexp.MustCompile(`(?m)^NATS_.*\n`).ReplaceAllString(first[".env"], "")
 	older = strings.TrimSuffix(older, "\n")
 	fatal.If(t, os.WriteFile(filepath.Join(root, ".env"), []byte(older), 0o600))

@@ -1,6 +1,6 @@
 #!/bin/sh
-# After install and upgrade. A service that runs is restarted: it finishes what is in
-# flight and resumes at its checkpoint. DPKG_ROOT is set for another root than /.
+# After install and upgrade. A running service is restarted: it drains and resumes at its
+# checkpoint. DPKG_ROOT is a root other than /.
 set -eu
 systemd-sysusers --root="${DPKG_ROOT:-/}" sluice.conf
 if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then

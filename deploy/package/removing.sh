@@ -1,6 +1,6 @@
 #!/bin/sh
-# Before removal, not before an upgrade: dpkg says remove, rpm 0. What npm has fetched
-# goes too; /var/lib/sluice stays, also when the package is purged: records are removed by hand.
+# Before removal (dpkg passes remove, rpm 0), not before an upgrade. Removes the engine that
+# npm fetched. /var/lib/sluice stays, also after a purge: delete records manually.
 set -eu
 case "${1:-}" in remove | 0)
 	if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then systemctl disable --now sluice.service; fi

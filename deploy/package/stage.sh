@@ -1,8 +1,7 @@
 #!/bin/sh
-# Adds to a folder of programs what an archive of a release has beside them, and makes
-# the .deb and the .rpm of it, on Linux where the engine's hash is known:
-# stage.sh FOLDER OS ARCH ENGINE VERSION OUT. NFPM names the program nfpm, KINDS those
-# packages that are made.
+# stage.sh FOLDER OS ARCH ENGINE VERSION OUT
+# Adds the other files of a release archive to a folder of programs, and builds its .deb and
+# .rpm, on Linux with a locked engine. NFPM is the nfpm command, KINDS the package formats.
 set -eu
 out=$(cd "$6" && pwd)
 folder=$(cd "$1" && pwd)
@@ -16,7 +15,7 @@ cp deploy/engine/"$4"/package*.json "$folder/engine/"
 mkdir -p "$folder/systemd"
 cp deploy/package/sluice.* deploy/package/sysusers.conf deploy/package/*ed.sh deploy/package/removing.sh "$folder/systemd/"
 here=$PWD/deploy/package
-case $5 in v[0-9]*) version=$5 ;; *) version=0.0.0-$5 ;; esac # a draft of a commit without a tag
+case $5 in v[0-9]*) version=$5 ;; *) version=0.0.0-$5 ;; esac # a draft of an untagged commit
 cd "$folder"
 for kind in ${KINDS:-deb rpm}; do
 	PACKAGE_VERSION=$version PACKAGE_ARCH=$3 PACKAGE_ENGINE=$4 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-0} \

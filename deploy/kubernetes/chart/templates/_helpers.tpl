@@ -13,7 +13,7 @@ name: {{ . }}
 labels: {{- include "sluice.labels" . | nindent 2 }}
 {{- end }}
 
-{{/* Options of a program that talks to NATS as the user of its name. */}}
+{{/* Options of a program that connects to NATS as the user of its name. */}}
 {{- define "sluice.nats" -}}
 SLUICE_NATS: {{ join "," .root.Values.nats.servers }}
 SLUICE_NATS_USER: {{ .user }}
@@ -25,7 +25,7 @@ SLUICE_NATS_KEY: /run/sluice/nats-tls/tls.key
 {{- end }}
 {{- end }}
 
-{{/* Options of a program that talks to ClickHouse as user. */}}
+{{/* Options of a program that connects to ClickHouse as user. */}}
 {{- define "sluice.clickhouse" -}}
 {{- with .root.Values.clickhouse -}}
 SLUICE_CLICKHOUSE: clickhouse://{{ $.user }}@{{ join "," .servers }}/{{ .database }}
@@ -62,8 +62,8 @@ metadata:
   labels: {{- include "sluice.labels" .name | nindent 4 }}
 spec:
   automountServiceAccountToken: false
-  # Else Kubernetes adds variables such as SLUICE_API_PORT, which the programs
-  # refuse: they begin with SLUICE_ and are no options.
+  # Otherwise Kubernetes adds variables such as SLUICE_API_PORT, which the programs reject
+  # as unknown options.
   enableServiceLinks: false
   terminationGracePeriodSeconds: 30
   securityContext: {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
@@ -100,7 +100,7 @@ spec:
       readinessProbe: {httpGet: {path: /readyz, port: ops}, periodSeconds: 5, timeoutSeconds: 5, failureThreshold: 2}
       {{- end }}
       {{- if eq .name "api" }}
-      # Time for the Service to forget the pod, before it stops taking posts.
+      # The pod accepts posts until it is removed from the Service.
       lifecycle: {preStop: {sleep: {seconds: 5}}}
       {{- end }}
       resources:
