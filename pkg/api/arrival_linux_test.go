@@ -3,9 +3,12 @@ package api_test
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,4 +73,49 @@ func TestABusyMachineIsNotASlowClient(t *testing.T) {
 		got[<-statuses]++
 	}
 	expect.Equal(t, "answers", map[int]int{http.StatusOK: cap(statuses)}, got)
+}
+
+// TestAnOldRequestIsNotPublished: when an api resumes after it was suspended, its sockets have
+// requests that their clients have long sent to another api.
+func TestAnOldRequestIsNotPublished(t *testing.T) {
+	t.Parallel()
+	cfg := config()
+	cfg.InFlightWait, cfg.BodyTimeout, cfg.PublishTimeout = 50*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
+	d := newDoor(t, cfg)
+	addr, err := d.Listen()
+	fatal.If(t, err)
+	conn, err := net.Dial("tcp", addr.String())
+	fatal.If(t, err)
+	t.Cleanup(func() { conn.Close() })
+	for _, body := range []string{`{"id":"1-1"}`, `{"id":"1-2"}`} {
+		fmt.Fprintf(conn, "%sIdempotency-Key: %s\r\nContent-Length: %d\r\n\r\n%s", head, body[7:10], len(body), body)
+	}
+	time.Sleep(time.Second) // nothing accepts the connection
+	d.run(t)
+	answers := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(answers, nil)
+	fatal.If(t, err)
+	if p := wantProblem(t, resp, http.StatusTooManyRequests, "overloaded"); !strings.Contains(p.Detail, "to be read, and nothing of it was stored") {
+		t.Errorf("the detail is %q", p.Detail)
+	}
+	resp, err = http.ReadResponse(answers, nil)
+	fatal.If(t, err)
+	wantProblem(t, resp, http.StatusTooManyRequests, "overloaded")
+
+	body := request(http.MethodPost, "/flow/flowRecord/batch", `{"id":"1-3"}`, func(r *http.Request) { r.Body = lateBody{r.Body} })
+	w := httptest.NewRecorder()
+	published := error(nil)
+	d.stream.before = func(ctx context.Context) error { published = ctx.Err(); return ctx.Err() }
+	d.Handler().ServeHTTP(w, body)
+	if published == nil || w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a request that took a second until its publish: %v, status %d", published, w.Code)
+	}
+	expect.Equal(t, "published", 0, len(d.stream.subs))
+}
+
+type lateBody struct{ io.ReadCloser }
+
+func (b lateBody) Read(to []byte) (int, error) {
+	time.Sleep(time.Second)
+	return b.ReadCloser.Read(to)
 }

@@ -95,7 +95,7 @@ func (s *Server) parse(ctx context.Context, body []byte, do func([]byte) (change
 
 // apply publishes a change after checking that it fits and meets the request's conditions.
 func (s *Server) apply(c *call, made *change.Change) error {
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
+	ctx, cancel := s.publishing(c)
 	defer cancel()
 	var etag string
 	var err error
@@ -169,7 +169,7 @@ const maxAttempts = 5
 
 // show returns the document of a target.
 func (s *Server) show(c *call, target change.Target, document func(*remembered) (json.RawMessage, error)) error {
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
+	ctx, cancel := s.publishing(c)
 	defer cancel()
 	now, err := s.recall(ctx, target)
 	if err != nil {
@@ -249,7 +249,7 @@ func (s *Server) deleteField(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.PublishTimeout)
+	ctx, cancel := s.publishing(c)
 	defer cancel()
 	s.hurry(c) // the body is ignored
 	_, err = s.applyOn(ctx, target, conditionOf(c.r.Header), func(now *remembered) (*change.Change, error) {

@@ -53,6 +53,11 @@ type TLS struct {
 	TLSKey  string `name:"tls-key" type:"existingfile" help:"File of its private key."`
 }
 
+// longest is the longest time of a request from its header to its publish.
+func (c Config) longest() time.Duration {
+	return c.InFlightWait*2 + c.BodyTimeout + c.PublishTimeout
+}
+
 func (c Config) withDefaults() Config {
 	anyRecord := c.RecordBytes <= 0
 	option.Defaults(&c)

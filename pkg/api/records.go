@@ -158,7 +158,7 @@ func (p *posting) publish() (flow.Receipt, error) {
 	if p.Len() == 0 {
 		return flow.Receipt{}, nil
 	}
-	ctx, cancel := context.WithTimeout(p.call.r.Context(), p.s.cfg.PublishTimeout)
+	ctx, cancel := p.s.publishing(p.call)
 	defer cancel()
 	receipt, err := p.s.stream.Publish(ctx, &p.submission)
 	p.s.metrics.publishSeconds.Observe(time.Since(p.submission.Received).Seconds())

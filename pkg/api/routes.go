@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -19,6 +20,8 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/time/rate"
 
+	"sluice/pkg/accept"
+	"sluice/pkg/api/budget"
 	"sluice/pkg/flow"
 )
 
@@ -31,7 +34,8 @@ type call struct {
 	ref string      // the client's id of the request, if any: in its answer and in the log
 	who flow.Caller // zero on routes that need no token
 
-	named string // the claimed subject, even if the token is invalid
+	start time.Time // when its header had been read
+	named string    // the claimed subject, even if the token is invalid
 }
 
 // elastic reports whether the call came by the second port.
@@ -101,8 +105,7 @@ func newEngine() *gin.Engine {
 func (s *Server) guarded(route string, scope flow.Scope, h handler) gin.HandlerFunc {
 	m := s.metrics.route(route)
 	return func(c *gin.Context) {
-		start := time.Now()
-		call := &call{w: c.Writer, r: c.Request, c: c, id: newRequestID(), ref: clientsID(c.Request.Header)}
+		call := &call{w: c.Writer, r: c.Request, c: c, id: newRequestID(), ref: clientsID(c.Request.Header), start: time.Now()}
 		c.Writer.Header()["X-Request-Id"] = []string{cmp.Or(call.ref, call.id)}
 		s.metrics.inFlight.Inc()
 		defer func() {
@@ -110,12 +113,12 @@ func (s *Server) guarded(route string, scope flow.Scope, h handler) gin.HandlerF
 			if v := recover(); v != nil {
 				s.panicked(call, c.Writer.Written(), v)
 			}
-			took := time.Since(start)
+			took := time.Since(call.start)
 			m.answered(c.Writer.Status())
 			m.seconds.Observe(took.Seconds())
 			s.logAccess(call, scope, took)
 		}()
-		err := s.admit(call, scope, start)
+		err := s.admit(call, scope)
 		if err == nil {
 			err = h(call)
 		}
@@ -126,9 +129,12 @@ func (s *Server) guarded(route string, scope flow.Scope, h handler) gin.HandlerF
 }
 
 // admit authenticates, authorizes, and rate-limits a call.
-func (s *Server) admit(c *call, scope flow.Scope, now time.Time) error {
+func (s *Server) admit(c *call, scope flow.Scope) error {
 	if scope == noScope {
 		return nil
+	}
+	if waited := budget.Waited(accept.Connection(c.r.Context())); waited > s.cfg.longest() {
+		return refuse(codeOverloaded, fmt.Sprintf("the request waited %.0f s to be read, and nothing of it was stored", waited.Seconds()))
 	}
 	who, err := s.auth.Authenticate(c.r.Header.Get("Authorization"))
 	c.named = cmp.Or(who.Subject, c.c.GetString(userKey))
@@ -136,7 +142,7 @@ func (s *Server) admit(c *call, scope flow.Scope, now time.Time) error {
 		return tokenRefusal(err)
 	}
 	c.who = who
-	if err := s.rates.admit(who, c.w.Header(), now); err != nil {
+	if err := s.rates.admit(who, c.w.Header(), c.start); err != nil {
 		return err
 	}
 	if !who.May(scope) {
@@ -150,6 +156,17 @@ func (s *Server) admit(c *call, scope flow.Scope, now time.Time) error {
 		return refuse(codeNotAcceptable, "answers are application/json or application/problem+json")
 	}
 	return nil
+}
+
+// publishing is the context in which a call is published. A call that outlives its time, as in a
+// process that was suspended, is not published any more: its client may have sent it to another
+// api, and the deduplication window may have passed.
+func (s *Server) publishing(c *call) (context.Context, context.CancelFunc) {
+	end := time.Now().Add(s.cfg.PublishTimeout)
+	if last := c.start.Add(s.cfg.longest()); last.Before(end) {
+		end = last
+	}
+	return context.WithDeadline(c.r.Context(), end)
 }
 
 func tokenRefusal(err error) error {

@@ -208,7 +208,7 @@ func (s *Server) httpServer(p port) *http.Server {
 		ReadTimeout: s.cfg.HeaderTimeout + s.cfg.InFlightWait*2 + s.cfg.BodyTimeout,
 		// From the end of the header on: the longest request, plus time for the client to
 		// read its answer.
-		WriteTimeout:   s.cfg.InFlightWait*2 + s.cfg.BodyTimeout + s.cfg.PublishTimeout + 15*time.Second,
+		WriteTimeout:   s.cfg.longest() + 15*time.Second,
 		MaxHeaderBytes: 16 << 10,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 128,

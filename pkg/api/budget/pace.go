@@ -88,6 +88,16 @@ func (p *Pace) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Waited returns how long ago the last bytes of a connection arrived; 0 where the system does
+// not tell.
+func Waited(conn net.Conn) time.Duration {
+	if conn == nil {
+		return 0
+	}
+	_, ago := arrival(conn)
+	return ago
+}
+
 // arrival reports whether bytes wait on the connection, and how long ago the last ones came.
 func (p *Pace) arrival() (unread bool, ago time.Duration) {
 	if p.conn == nil {
