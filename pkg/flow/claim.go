@@ -47,7 +47,7 @@ type PieceState string
 
 const (
 	PieceOpen    PieceState = "open"    // to insert under its token; an earlier insert may have been sent
-	PieceWaiting PieceState = "waiting" // never inserted under a token of its own
+	PieceWaiting PieceState = "waiting" // never inserted under its own token
 	PieceStored  PieceState = "stored"
 	PieceDead    PieceState = "dead" // to dead-letter, once its token can no longer store it
 )

@@ -91,7 +91,7 @@ func TestEveryStateMeetsEveryOutcome(t *testing.T) {
 		{"the first part alone", 0, "open 4, waiting 8", cut(0, 8), []flow.Outcome{inserted, opened(6, 8)}, 4, "open 6, open 8", nil, 0},
 		{"it is cut again", 0, "open 4, waiting 8, open 9", cut(0, 8), []flow.Outcome{rejected(2), untried, inserted}, 0, "open 2, waiting 4, waiting 8, stored 9", cut(0, 8), 0},
 		{"all rows landed late", 0, "open 2, waiting 4, waiting 8, open 9", cut(0, 8), []flow.Outcome{landed(0, 8), untried, untried, untried}, 8, "open 9", nil, 0},
-		{"what was the first part before landed late", 0, "open 2, waiting 4, waiting 8", cut(0, 8), []flow.Outcome{landed(0, 4), untried, opened(8)}, 4, "open 8", nil, 0},
+		{"an earlier first part landed late", 0, "open 2, waiting 4, waiting 8", cut(0, 8), []flow.Outcome{landed(0, 4), untried, opened(8)}, 4, "open 8", nil, 0},
 		{"a part of a part landed late", 0, "open 2, waiting 4, waiting 8", cut(0, 8), []flow.Outcome{landed(0, 3), untried, untried}, 0, "error", nil, 0},
 		{"more than the piece landed late", 0, "open 2, waiting 4, waiting 8", cut(0, 8), []flow.Outcome{landed(0, 9), untried, untried}, 0, "error", nil, 0},
 		{"a rejected row passes its token on", 0, "open 1, waiting 2, waiting 4", cut(0, 4), []flow.Outcome{single, untried, untried}, 0, "dead 1, open 2, waiting 4", cut(0, 4), 0},
@@ -182,7 +182,7 @@ func TestTheTokenOfACutIsItsFirstParts(t *testing.T) {
 	}
 }
 
-// TestAClaimIsBounded: whatever comes of its pieces.
+// TestAClaimIsBounded whatever the outcomes of its pieces.
 func TestAClaimIsBounded(t *testing.T) {
 	const rows = 1_000_000
 	for seed := range uint64(50) {

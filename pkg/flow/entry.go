@@ -38,13 +38,13 @@ type Message struct {
 	From        int       // of its first record, among those of its request in this lane
 	ID          string    // of the request, or empty
 	Hash        string    // of the body of the request, in hex; or empty
-	Identified  bool      // every record has an identity of its own
+	Identified  bool      // every record has a deduplication key
 	Body        []byte    // encoded as Encoding says; owned by the receiver
 	Encoding    string    // EncodingColumns, EncodingS2 or empty
 	Records     int       // records the publisher counted; 0 when unknown
 	Received    time.Time // when the api received it
 	Subject     string    // subject of the token that posted it
-	Source      string    // the engine its records are of, as that token said
+	Source      string    // the engine of its records, from that token
 	Revision    uint64    // of the source's lane list at routing; 0: none
 	TraceParent string    // W3C trace context, or empty
 	Incarnation uint64    // incarnation of the lane, ms; 0 until the reader sets it from the lane state
@@ -69,9 +69,9 @@ const (
 // Flags of a row.
 const (
 	rowS2         = 1 << iota // the body is compressed with S2
-	rowIdentified             // every record has an identity of its own
+	rowIdentified             // every record has a deduplication key
 	rowColumns                // the body is columns, compressed with S2
-	rowFlags      = iota      // how many there are
+	rowFlags      = iota      // number of flags
 )
 
 // EntryWriter builds an entry: one message of a lane with chunks of several requests.
@@ -86,7 +86,7 @@ type EntryWriter struct {
 	before  int64               // when the request of the row before was received, ms
 }
 
-// entryCaller is the part of a row shared by one caller.
+// entryCaller is the part of a row that requests of one caller share.
 type entryCaller struct {
 	subject, source string
 	revision        uint64
@@ -116,7 +116,7 @@ func (e *EntryWriter) Add(m *Message) bool {
 	return true
 }
 
-// headBytes is the most bytes that a table has before its rows.
+// headBytes bounds the bytes of a table before its rows.
 const headBytes = 1 + 2*binary.MaxVarintLen64
 
 func callerOf(m *Message) entryCaller { return entryCaller{m.Subject, m.Source, m.Revision} }
@@ -157,7 +157,7 @@ func (e *EntryWriter) Append(m *Message) {
 	e.count++
 }
 
-// Table is the table of the entry so far, for an api that knows the lane up to logEnd;
+// Table is the table of the entry so far, for an api that has read the lane up to logEnd;
 // Header is the same in base64.
 func (e *EntryWriter) Table(logEnd uint64, patience time.Duration) []byte {
 	t := binary.AppendUvarint([]byte{entryVersion}, logEnd)

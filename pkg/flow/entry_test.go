@@ -76,7 +76,7 @@ func TestTheExampleOfTheFormat(t *testing.T) {
 	shown, after, found := strings.Cut(after, "```")
 	var b []byte
 	for line := range strings.Lines(shown) {
-		digits, _, _ := strings.Cut(line, "  ") // what follows is said about them
+		digits, _, _ := strings.Cut(line, "  ") // an explanation follows
 		part, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(digits), " ", ""))
 		if err != nil {
 			t.Fatalf("%q: %v", line, err)
@@ -155,8 +155,7 @@ func TestWhatIsNoEntry(t *testing.T) {
 	}
 }
 
-// FuzzEntry: what is read as an entry is written again as the same bytes, so that
-// every table means one thing and can be written in one way.
+// FuzzEntry: an entry that can be read is written as the same bytes, so that every table has one meaning and one form.
 func FuzzEntry(f *testing.F) {
 	table, body, _ := makeEntry(41, 5*time.Minute, example()...)
 	f.Add(table, body)

@@ -12,8 +12,8 @@ var (
 	ErrTokenUnverified = errors.New("the access token cannot be verified now") // its keys are unavailable
 )
 
-// Answers of the stream other than a Receipt. Nothing of the submission is stored, except
-// perhaps after ErrUnavailable: sending the same ID again settles it.
+// Outcomes of a Submission other than a Receipt. None of it is stored, except perhaps after ErrUnavailable: sending the
+// same ID again settles it.
 var (
 	ErrFull        = errors.New("the stream is full")                   // the disk budget is used up
 	ErrDeadShare   = errors.New("the source has too many dead letters") // until an operator replays or drops some
@@ -42,7 +42,7 @@ type Class int
 
 const (
 	ClassUnknown Class = iota // retry a few times, then halt
-	ClassRetry                // retry for ever: same block, same token
+	ClassRetry                // retry without limit: same block, same token
 	ClassHalt                 // schema, rights, configuration: alarm, and probe until fixed
 	ClassPoison               // bad data: find the record and dead-letter it
 )

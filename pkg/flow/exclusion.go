@@ -39,8 +39,7 @@ func Glob(pattern string, text []byte) bool {
 		if after == "" {
 			return true
 		}
-		// The first match of the next part is as good as any later one, except of the
-		// last part, which must match the end.
+		// The first match of the next part is as good as a later one. Only the last part must match the end.
 		next, _, more := strings.Cut(after, "*")
 		if !more {
 			return len(text) >= len(next) && string(text[len(text)-len(next):]) == next

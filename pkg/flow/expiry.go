@@ -3,7 +3,7 @@ package flow
 import "time"
 
 // UTCDay is the UTC day of a time in ms since 1970, such as 2025-11-21. Days compare as
-// texts; the empty one is before all others.
+// strings; the empty one is before all others.
 func UTCDay(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateOnly) }
 
 // StoredDay is rows of consecutive blocks of a lane with one stored day: the UTC day of

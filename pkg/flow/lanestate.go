@@ -19,14 +19,14 @@ type LaneState struct {
 	Stamp        int64         `json:"stamp,omitempty"`        // when the stream stored message Done, ns since 1970: another message of this sequence has another; 0: unknown
 	LastRow      uint64        `json:"last_row,omitempty"`     // the last message of the current incarnation up to Done that left a row: the table must reach it
 	DedupFrom    uint64        `json:"dedup_from,omitempty"`   // a takeover fills the deduplication window from here; purges keep it; 0 before the first write
-	VoidThrough  uint64        `json:"void_through,omitempty"` // an entry whose LogEnd is not beyond this is void
+	VoidThrough  uint64        `json:"void_through,omitempty"` // entries with a LogEnd up to this are void
 	Moves        []Move        `json:"moves,omitempty"`        // the move markers up to Done, in order
 	Claim        *Claim        `json:"claim,omitempty"`        // the block being stored; nil: none
 	Totals       Totals        `json:"totals"`                 // of the messages of the current incarnation up to Done
 	StoredDays   []StoredDay   `json:"stored_days,omitempty"`  // the rows in Totals by their stored day, in the order of their messages
 	Recount      []Doubt       `json:"recount,omitempty"`      // days whose counters may be wrong: unknown whether views received a piece
 	Hold         *Hold         `json:"hold,omitempty"`         // no new claims meanwhile; nil: not held
-	Reset        bool          `json:"reset,omitempty"`        // no ingester has resumed since Behind: it compares Incarnations with the table first
+	Reset        bool          `json:"reset,omitempty"`        // set by Behind: the ingester that resumes first compares Incarnations with the table
 	Forget       string        `json:"forget,omitempty"`       // the last order to forget that the owner must have read
 	Revision     uint64        `json:"-"`                      // of the entry this was read from; 0 before the first write
 }

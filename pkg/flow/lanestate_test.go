@@ -79,8 +79,8 @@ func TestApplyMovesTheCheckpointBehindItOnly(t *testing.T) {
 	}
 }
 
-// TestStoredDaysAreKeptInTheOrderOfMessages: days that follow each other, a clock that
-// was set back, a claim that was renewed, and more days than a state has room for.
+// TestStoredDaysAreKeptInTheOrderOfMessages: consecutive days, a clock that was set back, a renewed claim, and more
+// days than a state may have.
 func TestStoredDaysAreKeptInTheOrderOfMessages(t *testing.T) {
 	noon := time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
 	var s flow.LaneState
@@ -102,8 +102,8 @@ func TestStoredDaysAreKeptInTheOrderOfMessages(t *testing.T) {
 	apply(flow.Claim{StoredAt: on(0)}, 5)
 	apply(flow.Claim{StoredAt: on(1)}, 6)
 	apply(flow.Claim{StoredAt: on(0)}, 7)
-	// Three rows were there before it was renewed for the first time, two before the
-	// second time; of what came later two carried the first time.
+	// Three rows were there before the first renewal, two before the second; two of the later ones carry the first
+	// time.
 	c := flow.Claim{StoredAt: on(1)}.Renewed(on(2), 3).Renewed(on(3), 5)
 	c.Pieces = []flow.Piece{{To: 9, State: flow.PieceOpen}}
 	c, err := c.Next([]flow.Outcome{{Result: flow.ResultInserted, Earlier: 2}})
@@ -143,8 +143,7 @@ func TestDaysInDoubtAreNamedOnce(t *testing.T) {
 	}
 }
 
-// TestWhatAResetLeavesAsItWas: the messages that are unchanged keep their
-// incarnation, and nothing is passed over.
+// TestWhatAResetLeavesAsItWas: unchanged messages keep their incarnation, and nothing is skipped.
 func TestWhatAResetLeavesAsItWas(t *testing.T) {
 	claim := &flow.Claim{First: 901, Last: 920}
 	before := flow.LaneState{
@@ -161,7 +160,7 @@ func TestWhatAResetLeavesAsItWas(t *testing.T) {
 		{"up to the claim", 920, 1, flow.LaneState{Done: 900, Stamp: 5, DedupFrom: 700, VoidThrough: 650, Claim: claim}},
 		{"within the claim", 910, 1, flow.LaneState{Done: 900, Stamp: 5, DedupFrom: 700, VoidThrough: 650}},
 		{"before the checkpoint", 800, 1, flow.LaneState{Done: 800, DedupFrom: 1}},
-		{"before what is remembered, of which some is gone", 600, 550, flow.LaneState{Done: 600, DedupFrom: 550}},
+		{"before the window, which is partly gone", 600, 550, flow.LaneState{Done: 600, DedupFrom: 550}},
 		{"nothing", 0, 1, flow.LaneState{DedupFrom: 1}},
 		{"messages are gone", 990, 951, flow.LaneState{Done: 950, DedupFrom: 700, VoidThrough: 650}},
 	} {
@@ -179,7 +178,7 @@ func TestWhatAResetLeavesAsItWas(t *testing.T) {
 	expect.Equal(t, "a state that was lost", flow.LaneState{Incarnations: []flow.Incarnation{{ID: 20, First: 41}}, Done: 10, DedupFrom: 11, Reset: true, Revision: 3}, lost)
 }
 
-// TestTotalsAreOfTheCurrentIncarnation: what is read of one before is in no sum.
+// TestTotalsAreOfTheCurrentIncarnation: messages of an earlier one are in no sum.
 func TestTotalsAreOfTheCurrentIncarnation(t *testing.T) {
 	s := flow.LaneState{Incarnations: []flow.Incarnation{{ID: 17, First: 1}, {ID: 20, First: 6}}, Done: 3}
 	for _, block := range []struct{ last, lastRow, want uint64 }{{5, 5, 0}, {8, 7, 2}} {

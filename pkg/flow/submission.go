@@ -47,7 +47,7 @@ type Submission struct {
 	Source      string    // the engine of its records, from the token
 	Received    time.Time // when the api received it
 	TraceParent string    // W3C trace context as sent, or empty
-	Identified  bool      // every record has a deduplication key of its own: repeats need no request memory
+	Identified  bool      // every record has a deduplication key: repeats need no request memory
 	Unique      bool      // its ID is never sent again
 	Records     Cutter    // its records
 }
@@ -64,7 +64,7 @@ type Cutter interface {
 type Chunk struct {
 	Body     []byte // encoded as Encoding says; not modified
 	Encoding string // EncodingColumns; EncodingS2 or empty for a JSON array, such as a replayed dead letter
-	Records  int    // how many it holds
+	Records  int    // number of them
 	Lane     int    // index in the list of its source's lanes
 }
 

@@ -11,12 +11,11 @@ import (
 // renewAfter is the age of an open claim, by ClickHouse's clock, after which it is renewed.
 const renewAfter = time.Hour
 
-// renewed is the claim to insert: one older than an hour gets a new stored_at, so that rows keep
-// their whole retention however long ClickHouse or the ingester was down. Rows of an earlier insert
-// carry the old one: tokens do not cover it. If all open rows are visible they were inserted, and
-// the claim stays.
+// renewed returns the claim to insert. One older than an hour gets a new stored_at, so that an outage does not shorten
+// the retention of its rows. Rows of an earlier insert keep the old stored_at, which tokens do not cover. If all open
+// rows are visible the claim stays.
 //
-// It is unknown with which stored day views received a row, so the days are listed for a recount.
+// Views may have received a row under either stored day, so the days are listed for a recount.
 func (s *session) renewed(ctx context.Context, b *block, c flow.Claim) (flow.Claim, error) {
 	clock, err := s.deps.Tables.Clock(ctx)
 	if err != nil || clock.Sub(time.UnixMilli(c.StoredAt)) <= renewAfter {
@@ -54,7 +53,7 @@ func (s *session) renewed(ctx context.Context, b *block, c flow.Claim) (flow.Cla
 	return next, nil
 }
 
-// earlier counts the n visible rows of a run whose stored_at is older than the claim's.
+// earlier counts those of the n visible rows of a run that have an older stored_at than the claim.
 func (s *session) earlier(ctx context.Context, b *block, c flow.Claim, r flow.Run, n int) (uint64, error) {
 	if c.RenewedAt == 0 {
 		return 0, nil
@@ -68,8 +67,8 @@ func (s *session) earlier(ctx context.Context, b *block, c flow.Claim, r flow.Ru
 	return uint64(n - now), nil
 }
 
-// expired is the outcome of an insert that was deduplicated without a visible row, if its rows may
-// have expired: they were stored. Otherwise they are missing.
+// expired is the outcome of an insert that was deduplicated although none of its rows is visible: they have expired, or
+// they are missing.
 func (s *session) expired(ctx context.Context, b *block, c flow.Claim, r flow.Run) (flow.Outcome, error) {
 	if expired, err := s.mayHaveExpired(ctx, c); err != nil || !expired {
 		return flow.Outcome{Result: flow.ResultMissing}, err
@@ -109,10 +108,10 @@ func (l *lane) expiryLine(ctx context.Context) (string, error) {
 // the query, and a process paused between query and insert.
 const safeParts = 50_000
 
-// rememberedFor is the validity of an answer about the age of tokens.
+// rememberedFor is how long the answer of isRemembered is valid.
 const rememberedFor = time.Minute
 
-// isRemembered reports whether the tables still know the claim's tokens, if they were inserted.
+// isRemembered reports whether the tables still remember the claim's tokens, if they were inserted.
 func (s *session) isRemembered(ctx context.Context, c flow.Claim) (bool, error) {
 	now := s.cfg.Now()
 	parts, err := s.deps.Tables.PartsSince(ctx, time.UnixMilli(c.ClaimedAt))
@@ -126,7 +125,7 @@ func (s *session) isRemembered(ctx context.Context, c flow.Claim) (bool, error) 
 	return true, nil
 }
 
-// isFresh reports whether the claim was made, or its tokens were known to be remembered, recently.
+// isFresh reports whether the claim was made, or isRemembered returned true, within rememberedFor.
 func (s *session) isFresh() bool {
 	// By both clocks: the monotonic one may stop while the machine sleeps.
 	now := s.cfg.Now()

@@ -79,8 +79,8 @@ func (b *block) reset() {
 	b.dropped, b.skipped = nil, nil
 }
 
-// shrink frees the memory of an empty block that far exceeds its limit: huge records grow one column of
-// a block, then another, and a lane that shares memory has less than before.
+// shrink frees the memory of an empty block that far exceeds its limit: huge records grow single columns, and the limit
+// falls as the process takes more lanes.
 func (b *block) shrink(enough int) {
 	const spare = 8 << 20 // for messages beyond the limit
 	if b.columns.Held() > enough+spare {
@@ -93,8 +93,7 @@ func (b *block) empty() bool { return b.first == 0 }
 
 func (b *block) bytes() int { return b.columns.Bytes() + b.extra }
 
-// ended reports whether nothing more may be added: after a move marker, or beyond the months or requests
-// of a claim.
+// ended reports whether the block is closed: by a move marker, or by the maximum of months or requests of a claim.
 func (b *block) ended() bool {
 	return !b.empty() && (len(b.moved()) > 0 || len(b.months) > maxMonths || b.places >= maxPlaces)
 }
@@ -108,8 +107,8 @@ func (b *block) moved() []flow.Move {
 	return b.moves[own:]
 }
 
-// decided is the claim of the block, without times and pieces, if the rows at these places are
-// deduplicated. It numbers the rows and drops those.
+// decided numbers the rows, drops the deduplicated ones at these places, and returns the claim of the block, without
+// times and pieces.
 func (b *block) decided(places []flow.Run) flow.Claim {
 	c := flow.Claim{First: b.first, Last: b.end.Seq, Stamp: b.end.Stamp, Messages: b.messages(), Counted: b.counted(), Void: flow.FormatRuns(b.voids)}
 	numbers := b.number(places, b.skipped)
@@ -143,7 +142,6 @@ func (b *block) counted() string {
 
 func (b *block) messages() string { return fmt.Sprintf("%x", b.hash.Sum128().Bytes()) }
 
-// kinds of messages.
 const (
 	kindRecords = "record"
 	kindChange  = "change"
@@ -190,8 +188,8 @@ func (b *block) number(lists ...[]flow.Run) [][]flow.Run {
 	return lists
 }
 
-// forgotten is the numbers of rows of forgotten instances, and of undecodable records that name one, which
-// are numbered after all rows.
+// forgotten returns the numbers of the rows and undecodable records of forgotten instances. Undecodable records are
+// numbered after all rows.
 func (b *block) forgotten(rows []flow.Run) []flow.Run {
 	for i := range b.dead {
 		if d := &b.dead[i]; b.forget.Names(&d.Message, d.Index, d.Message.Body) {
@@ -231,7 +229,7 @@ func sum(c flow.Claim) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// rows is the count of numbers: remaining and dropped rows.
+// rows counts the remaining and the dropped rows.
 func (b *block) rows() int {
 	n := b.columns.Rows()
 	for _, r := range b.dropped {

@@ -20,17 +20,16 @@ const (
 	changesAhead  = 16
 )
 
-// changes is the loop that applies changes of users and dataset fields, in the owner of lane 0. Its checkpoint is its
-// own: it waits neither for the lane's records nor for the warehouse, and they do not wait for it.
+// changes is the loop that applies changes of users and dataset fields, in the owner of lane 0. It has its own
+// checkpoint: it waits neither for the lane's records nor for the warehouse, and neither waits for it.
 //
-//  1. read what has arrived.
-//  2. claim it, by compare-and-swap: after a reset or a takeover the checkpoint has changed. A lane that is set back to
-//     before a claimed message halts, as for records: entries may include the changes that are gone.
-//  3. apply, in order. A crash here applies some of it again, which changes nothing.
-//  4. move the checkpoint, by compare-and-swap.
+//  1. read the changes that have arrived.
+//  2. claim them by compare-and-swap, which fails after a reset or a takeover. A lane that is set back to before a claimed
+//     message halts, as for records: entries of the state store may include the lost changes.
+//  3. apply them in order. A crash here applies some again, which changes nothing.
+//  4. move the checkpoint by compare-and-swap.
 //
-// A loop that was paused, and whose lane has another owner, may apply changes again: every entry records its last
-// change.
+// A paused loop whose lane has another owner may apply changes again: every entry records its last change.
 type changes struct {
 	health
 	deps  Deps
@@ -140,10 +139,10 @@ func (c *changes) session(ctx context.Context, p flow.LaneState) error {
 	return g.Wait()
 }
 
-// begin writes the first checkpoint: before the first message, in the incarnations of the lane. If the lane has none of its
-// first message, or a change of a later incarnation was applied, as before the bucket of lane states was set back, it uses an
-// incarnation of its own, above all of these: an entry of the state store accepts no change of an earlier incarnation.
-// Earlier changes are applied again: within the same incarnation that changes nothing, in another one the result is the same.
+// begin writes the first checkpoint, before the first message, with the incarnations of the lane. If none of them has
+// the first message, or a change of a later incarnation was applied (the bucket of lane states was set back), it begins
+// an incarnation above all of them: an entry of the state store accepts no change of an earlier one. Earlier changes
+// are applied again: within one incarnation that changes nothing, in another the result is the same.
 func (c *changes) begin(ctx context.Context, p flow.LaneState, reader Reader) error {
 	lane, err := c.deps.States.Read(ctx, 0)
 	if err != nil {
@@ -170,7 +169,7 @@ func (c *changes) begin(ctx context.Context, p flow.LaneState, reader Reader) er
 func (c *changes) apply(ctx context.Context, p flow.LaneState, arrived <-chan flow.Entry) error {
 	idle := time.NewTimer(idleTick)
 	defer idle.Stop()
-	for ; ; idle.Reset(idleTick) { // a step looks at the checkpoint too
+	for ; ; idle.Reset(idleTick) { // a step checks the checkpoint too
 		select {
 		case e := <-arrived:
 			batch, last := gather(e, arrived)
@@ -240,7 +239,7 @@ func (c *changes) step(ctx context.Context, p, next flow.LaneState, batch []flow
 	return next, nil
 }
 
-// unmoved fails with flow.ErrNotOwner if the checkpoint is not as last written.
+// unmoved fails with flow.ErrNotOwner if the checkpoint has changed since it was written.
 func (c *changes) unmoved(ctx context.Context, p flow.LaneState) error {
 	now, err := c.deps.ChangeStates.Read(ctx, 0)
 	if err != nil {

@@ -50,9 +50,9 @@ func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 		cfg   ingest.Config
 		spoil func(*world)
 	}{
-		"it is away":          {ingest.Config{}, refused(flow.ClassRetry, true)},
+		"it is down":          {ingest.Config{}, refused(flow.ClassRetry, true)},
 		"its schema is wrong": {ingest.Config{}, refused(flow.ClassHalt, false)},
-		"it was never there":  {ingest.Config{Ready: make(chan struct{})}, func(*world) {}},
+		"it was never up":     {ingest.Config{Ready: make(chan struct{})}, func(*world) {}},
 		"the lane is halted":  {ingest.Config{}, func(w *world) { w.state = flow.LaneState{StreamID: "another", Done: 1} }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestChangesDoNotWaitForTheWarehouse(t *testing.T) {
 				time.Sleep(time.Second)
 				w.wantApplied(t, 5, 2, 4, 5)
 				if _, rows := w.now(); rows > 0 {
-					t.Errorf("%d rows are stored: the warehouse was there", rows)
+					t.Errorf("%d rows are stored: the warehouse was up", rows)
 				}
 				expect.NoError(t, stop())
 			})
@@ -123,7 +123,7 @@ func TestRecordsDoNotWaitForChanges(t *testing.T) {
 		}
 		w.wantApplied(t, 0, []uint64{}...)
 		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "applying changes has failed") {
-			t.Errorf("Check says %v, want that changes fail, and nothing else", err)
+			t.Errorf("Check: got %v, want only that applying changes fails", err)
 		}
 		w.mu.Lock()
 		fixed = true
@@ -131,7 +131,7 @@ func TestRecordsDoNotWaitForChanges(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.wantApplied(t, 2, 2)
 		if err := i.Check(t.Context()); err != nil {
-			t.Errorf("Check says %v", err)
+			t.Errorf("Check: got %v", err)
 		}
 		stop()
 	})
@@ -148,7 +148,7 @@ func TestChangesOfALaneThatWasMadeAgainHalt(t *testing.T) {
 		defer stop()
 		time.Sleep(time.Second)
 		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "applying changes is halted: the stream was recreated") {
-			t.Errorf("Check says %v, want that changes are halted", err)
+			t.Errorf("Check: got %v, want that changes are halted", err)
 		}
 	})
 }
@@ -168,7 +168,7 @@ func TestChangesAfterAReset(t *testing.T) {
 		w.mu.Unlock()
 		time.Sleep(5 * time.Second)
 		w.wantApplied(t, 3, 1, 2, 3, 2, 3)
-		expect.Not(t, w.applied != life+1, "applied in life %d, want %d", w.applied, life+1)
+		expect.Not(t, w.applied != life+1, "applied in incarnation %d, want %d", w.applied, life+1)
 		expect.NoError(t, stop())
 	})
 }
@@ -177,10 +177,10 @@ func TestChangesAfterAReset(t *testing.T) {
 // ones, or in the lane's incarnation when it has one.
 func TestALostPositionOfChangesLosesNone(t *testing.T) {
 	for name, lane := range map[string]func(*world){
-		"and the lane's with it": func(w *world) { w.state, w.rows, w.viewed = flow.LaneState{}, nil, nil },
-		"and no other":           func(*world) {},
-		"a version that kept none has stored the lane": func(w *world) { w.changes, w.applied = nil, 0 },
-		"they were applied by a clock that is ahead":   func(w *world) { w.applied += uint64(5 * 24 * time.Hour / time.Millisecond) },
+		"and the lane's with it":                     func(w *world) { w.state, w.rows, w.viewed = flow.LaneState{}, nil, nil },
+		"and no other":                               func(*world) {},
+		"a version without one has stored the lane":  func(w *world) { w.changes, w.applied = nil, 0 },
+		"they were applied by a clock that is ahead": func(w *world) { w.applied += uint64(5 * 24 * time.Hour / time.Millisecond) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestALostPositionOfChangesLosesNone(t *testing.T) {
 				w.run(t, ingest.Config{}, time.Second)
 				got, at := w.appliedTo()
 				if at.Done != 4 || at.Incarnation() < before || life > 0 && life >= before && at.Incarnation() != life || got[len(got)-1] != 4 {
-					t.Errorf("applied %v up to %+v, the life before was %d, the lane's is %d", got, at, before, life)
+					t.Errorf("applied %v up to %+v, the incarnation before was %d, the lane's is %d", got, at, before, life)
 				}
 			})
 		})

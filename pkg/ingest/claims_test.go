@@ -69,8 +69,8 @@ func TestA25thMonthEndsABlock(t *testing.T) {
 	})
 }
 
-// TestAnOldClaimIsCompletedByLooking: so many inserts followed the claim that its tokens have left
-// the deduplication window.
+// TestAnOldClaimIsCompletedByLooking: enough inserts followed the claim for its tokens to leave the deduplication
+// window.
 func TestAnOldClaimIsCompletedByLooking(t *testing.T) {
 	both := map[place]int{{1, 0}: 1, {1, 1}: 1, {1, 2}: 1}
 	days := []string{"2000-02-05", "2000-03-05"}
@@ -163,7 +163,7 @@ func TestAPausedOwnerLooksBeforeItInserts(t *testing.T) {
 		}
 		w.run(t, ingest.Config{}, 6*time.Hour)
 		if len(w.ops("visible")) < 2 || len(w.ops("reaggregate")) == 0 {
-			t.Errorf("it did not look before it inserted:\n%s", strings.Join(w.history, "\n"))
+			t.Errorf("it inserted without counting first:\n%s", strings.Join(w.history, "\n"))
 		}
 		if diff := cmp.Diff(map[place]int{{1, 0}: 1}, w.table); diff != "" || w.state.Done != 1 {
 			t.Errorf("done %d, stored (-want +got):\n%s", w.state.Done, diff)
@@ -194,7 +194,7 @@ func TestADamagedClaimHalts(t *testing.T) {
 				i, stop := w.startIngester(t, ingest.Config{})
 				time.Sleep(time.Minute)
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") {
-					t.Errorf("Check says %v, want halted", err)
+					t.Errorf("Check: got %v, want halted", err)
 				}
 				stop()
 				expect.Not(t, len(w.table) > 0, "it stored %v", w.table)

@@ -44,8 +44,8 @@ type Config struct {
 	Now    func() time.Time `kong:"-"` // default time.Now
 	Random func() uint64    `kong:"-"` // default: the runtime's
 
-	// Ready is closed once the warehouse is usable: until then records wait, while changes
-	// of users and dataset fields do not. nil: at once.
+	// Ready is closed once the warehouse is usable: until then records wait; changes of users and dataset fields do
+	// not. nil: immediately.
 	Ready <-chan struct{} `kong:"-"`
 
 	// Heartbeat is called once per loop, with its name, and returns functions to call on
@@ -178,7 +178,7 @@ type Tables interface {
 	Visible(ctx context.Context, b record.Block) (least, most uint64, err error)
 
 	// PartsSince returns how many parts the deduplicating table got since a time of Clock:
-	// rather too many than too few.
+	// never too few.
 	PartsSince(ctx context.Context, then time.Time) (uint64, error)
 
 	// Reaggregate feeds the aggregate tables with the stored rows of a block, perhaps twice.

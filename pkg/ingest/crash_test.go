@@ -288,7 +288,7 @@ var scenes = []struct {
 	atLeast int // steps
 	make    func() (*world, outcome)
 }{
-	{"all that a lane can meet", 40, scene},
+	{"every kind of message", 40, scene},
 	{"records that are resent", 40, sentAgain},
 	{"a block of many months", 20, months},
 	{"records of a forgotten instance", 20, forgotten},

@@ -204,7 +204,7 @@ func TestNewRecordsAreNotAskedFor(t *testing.T) {
 					expect.Not(t, strings.Contains(line, " known of "), "asked: %s", line)
 				}
 				if n := len(w.ops("marks of")) - len(w.ops("marks of 0:")); n > 1 { // when the days of the first block are new
-					t.Errorf("asked %d times how far the sources reach", n)
+					t.Errorf("%d queries for the progress of sources, want at most 1", n)
 				}
 			})
 		})
@@ -316,7 +316,7 @@ func TestTablesThatLackRowsHaltTheLane(t *testing.T) {
 					w.publishEntry(entryOf(time.Second, 0, asked("a", 0, 1)))
 					time.Sleep(time.Minute)
 					if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
-						t.Errorf("Check says %v, want halted: %s", err, tt.want)
+						t.Errorf("Check: got %v, want halted: %s", err, tt.want)
 					}
 					w.mu.Lock()
 					if len(w.rows) > len(rows) || w.state.Done != 4 {

@@ -166,8 +166,8 @@ func (f *filler) fillNew(ctx context.Context, b *block) error {
 	}
 }
 
-// patience is how long a block waits for its turn: an insert that hangs, a piece that is cut many times, or a ClickHouse
-// that answers late to many lanes delays it no longer.
+// patience bounds a block's wait for its turn: an insert that hangs, many cuts of a piece, or slow answers to many
+// lanes delay it no longer.
 func (s *session) patience() time.Duration {
 	return min(4*time.Duration(s.took.Load()), 5*time.Second)
 }
@@ -193,8 +193,8 @@ func (f *filler) isVoid(b *block, m *flow.Message) bool {
 	return is
 }
 
-// add appends a message to a block, which is of one incarnation. isVoid selects void requests, of which nothing is
-// kept. It never fails: undecodable records are dead-lettered.
+// add appends a message, all of one incarnation, without the void requests that isVoid selects. It never fails:
+// undecodable records are dead-lettered.
 func (f *filler) add(b *block, e flow.Entry, isVoid func(place int, m *flow.Message) bool) {
 	if b.empty() {
 		b.first, b.born = e.Seq, time.Now()
@@ -316,8 +316,8 @@ func (l *lane) share(bytes int) int { return bytes / int(max(1, l.peers.Load()))
 const minBytes = 1 << 20
 
 // pause is the minimum time between a block and the next one of at most this many rows. Held lanes share the rate of
-// parts. Every insert has a fixed cost, so blocks of few rows are fewer: inserts of them take a 17th of the time, as
-// far as the records are queryable within nine fifths of MaxAge.
+// parts. Every insert has a fixed cost, so blocks of few rows are paced to spend a 17th of the time on inserts, unless
+// that delays their rows by more than 9/5 of MaxAge.
 func (s *session) pause(rows int) time.Duration {
 	pause := min(s.cfg.MinPause*time.Duration(max(1, s.peers.Load())), max(s.cfg.MinPause, s.cfg.MaxAge))
 	if took := time.Duration(s.took.Load()); rows < fewRows {

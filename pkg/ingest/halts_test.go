@@ -47,7 +47,7 @@ func TestWhatIsNoticedHalts(t *testing.T) {
 				i, stop := w.startIngester(t, ingest.Config{})
 				time.Sleep(time.Minute)
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "halted") {
-					t.Errorf("Check says %v, want halted: %s", err, tt.says)
+					t.Errorf("Check: got %v, want halted: %s", err, tt.says)
 				}
 				stop()
 				if got := w.done(); got != 2 || len(w.table) != 2 {
@@ -99,7 +99,7 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 				w.publish(message(rec("5")), message(rec("6")), message(rec("7")))
 				time.Sleep(time.Minute)
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "messages up to 4") || !strings.Contains(err.Error(), "sluice lanes reset") {
-					t.Errorf("Check says %v, want that the table has more, and what to do", err)
+					t.Errorf("Check: got %v, want that the table has more, and the remedy", err)
 				}
 				expect.Not(t, len(w.table) != 4, "%d rows: the lane continued", len(w.table))
 
@@ -115,7 +115,7 @@ func TestAnEarlierStateOfNATSHalts(t *testing.T) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				if got := w.state; got.Done != uint64(len(w.messages)) || got.Incarnation() <= before || len(w.rows) != 7 {
-					t.Errorf("after the reset the position is %+v, want all %d done in another incarnation than %d, and 7 rows of %d", got, len(w.messages), before, len(w.rows))
+					t.Errorf("after the reset the lane state is %+v, want all %d done in another incarnation than %d, and 7 rows of %d", got, len(w.messages), before, len(w.rows))
 				}
 			})
 		})
@@ -136,7 +136,7 @@ func TestALaneThatIsMadeNewIsAnotherLife(t *testing.T) {
 		w.rows[0].incarnation = before + ahead - 1
 		w.run(t, ingest.Config{}, time.Minute)
 		if w.state.Done != 1 || w.state.Incarnation() <= before+ahead || len(w.rows) != 3 {
-			t.Errorf("the position is %+v with %d rows, want message 1 done in a life after all others, and 3 rows", w.state, len(w.rows))
+			t.Errorf("the lane state is %+v with %d rows, want message 1 done in an incarnation after all others, and 3 rows", w.state, len(w.rows))
 		}
 	})
 }

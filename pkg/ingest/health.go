@@ -28,7 +28,6 @@ type health struct {
 	failure  error // the last one; nil: none
 }
 
-// state is the state of a loop.
 type state int
 
 const (
@@ -84,7 +83,7 @@ func (h *health) failed(err error) time.Duration {
 	return pause
 }
 
-// isCutOff reports whether the warehouse was unreachable for long.
+// isCutOff reports whether the warehouse has been unreachable for Config.GiveUp.
 func (h *health) isCutOff() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

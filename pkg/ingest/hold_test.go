@@ -46,7 +46,7 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				if p, _ := w.now(); (p.Claim != nil) != tt.busy {
-					t.Fatalf("the position is %+v", p)
+					t.Fatalf("the lane state is %+v", p)
 				}
 				w.hold(time.Now().Add(time.Minute))
 				for i := range 50 {
@@ -56,7 +56,7 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
 				if p, _ := w.now(); p.Claim != nil || p.Done != 1 || !p.Held(time.Now()) {
-					t.Errorf("while it is held the position is %+v, want the first message done and no claim", p)
+					t.Errorf("while it is held the lane state is %+v, want the first message done and no claim", p)
 				}
 				before, _ := w.now()
 				time.Sleep(20 * time.Second)
@@ -67,7 +67,7 @@ func TestALaneThatIsHeldClaimsNothing(t *testing.T) {
 				time.Sleep(30 * time.Second) // the hold expires without a release
 				synctest.Wait()
 				if p, rows := w.now(); p.Done != 51 || rows != 53 {
-					t.Errorf("after the hold the position is %+v with %d rows, want all 51 messages and 53 rows", p, rows)
+					t.Errorf("after the hold the lane state is %+v with %d rows, want all 51 messages and 53 rows", p, rows)
 				}
 				expect.NoError(t, stop())
 			})

@@ -58,7 +58,7 @@ func (l *lane) run(ctx context.Context) error {
 		}
 		l.beat()
 		pause := heldTick
-		if !errors.Is(err, errHeld) && !errors.Is(err, flow.ErrNotOwner) { // not failures: the lane state tells
+		if !errors.Is(err, errHeld) && !errors.Is(err, flow.ErrNotOwner) { // not failures
 			pause = l.failed(err)
 			if l.isCutOff() && l.deps.Leases.Others() {
 				// The next owner stores the claim under the same tokens.
@@ -200,7 +200,7 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 // completes those left by a reset.
 //
 // Without a lane state, rows of an incarnation above that time mean that this very stream was read and the state was
-// lost. It is unknown which messages they are of if the stream was set back, so the lane halts.
+// lost. If the stream was set back, the messages of these rows are unknown, so the lane halts.
 func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Time) (flow.LaneState, error) {
 	made := uint64(max(0, created.UnixMilli()))
 	last, seq, err := l.deps.Index.Last(ctx, l.number, 0)
@@ -289,9 +289,8 @@ func (l *lane) marks(ctx context.Context, s flow.LaneState, days []flow.SourceDa
 	if marks.Rows >= s.Totals.Stored {
 		return marks, nil
 	}
-	// Either only flow.sources lost rows: stored records would count as new. Or flow.records
-	// lost the same, as after a restore of ClickHouse: records whose requests the log has
-	// would be lost.
+	// Either only flow.sources lost rows: resent records would be stored twice. Or flow.records lost the same, as after
+	// a restore of ClickHouse: a resent request that the log has would be dropped, though its rows are gone.
 	stale, err := l.deps.Index.StaleSourceDays(ctx, l.number, s.Incarnation())
 	if err != nil {
 		return marks, fmt.Errorf("compare flow.sources with flow.records: %w", err)

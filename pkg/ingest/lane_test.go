@@ -89,9 +89,9 @@ func TestAnOutageOfTheWarehouseStrandsNothing(t *testing.T) {
 		away = false
 		w.mu.Unlock()
 		time.Sleep(35 * time.Second)
-		expect.Equal(t, "35 s after the outage messages of 100 are done", 100, w.done())
+		expect.Equal(t, "messages done 35 s after the outage", 100, w.done())
 		w.mu.Lock()
-		expect.Equal(t, "the position says that its last message is of", 1_100, w.state.Stamp)
+		expect.Equal(t, "stamp of the last message", 1_100, w.state.Stamp)
 		w.mu.Unlock()
 		if err := stop(); err != nil || p.gone {
 			t.Error(err)
@@ -110,7 +110,7 @@ func TestErrorClasses(t *testing.T) {
 		attempts int  // minimum in ten minutes
 	}{
 		{"an outage is retried and never halts", flow.ClassRetry, false, 20},
-		{"a wrong schema halts at once and is probed", flow.ClassHalt, true, 30},
+		{"a wrong schema halts immediately and is probed", flow.ClassHalt, true, 30},
 		{"an unknown error is retried some times, then halts and is probed", flow.ClassUnknown, true, 30},
 	}
 	for _, tt := range tests {
@@ -129,9 +129,9 @@ func TestErrorClasses(t *testing.T) {
 				time.Sleep(time.Minute)
 				err := i.Check(t.Context())
 				if got := err != nil && strings.Contains(err.Error(), "halted"); got != tt.halts {
-					t.Errorf("after a minute Check says %v; want halted: %v", err, tt.halts)
+					t.Errorf("after a minute Check: got %v, want halted: %v", err, tt.halts)
 				}
-				expect.Not(t, err == nil, "after a minute of failures Check says that all is well")
+				expect.Not(t, err == nil, "Check succeeds after a minute of failures")
 				time.Sleep(9 * time.Minute)
 				if n := len(w.inserts()); n < tt.attempts {
 					t.Errorf("tried %d times in 10 minutes, want at least %d", n, tt.attempts)
@@ -145,7 +145,7 @@ func TestErrorClasses(t *testing.T) {
 				time.Sleep(35 * time.Second)
 				expect.Equal(t, "done after it was fixed", 1, w.done())
 				if err := i.Check(t.Context()); err != nil {
-					t.Errorf("Check says after it was fixed: %v", err)
+					t.Errorf("Check, after it was fixed: got %v", err)
 				}
 				stop()
 			})
@@ -197,7 +197,7 @@ func TestABlockOfWhichTheTableHasRowsIsNotDivided(t *testing.T) {
 		for _, want := range []string{"a replica of ClickHouse has 0 rows where another has 2", "a materialized view failed"} {
 			time.Sleep(time.Minute)
 			if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("Check says %v, want %s", err, want)
+				t.Errorf("Check: got %v, want %s", err, want)
 			}
 			w.mu.Lock()
 			w.lags = false
@@ -274,7 +274,7 @@ func TestARefusalOfManyRowsHalts(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !strings.Contains(err.Error(), "check constraints and materialized views") {
-					t.Errorf("Check says %v, want that the lane is halted, and why", err)
+					t.Errorf("Check: got %v, want that the lane is halted, and why", err)
 				}
 				w.mu.Lock()
 				dead := len(w.dead)
@@ -387,7 +387,7 @@ func TestALongRunOfDeadLettersBeats(t *testing.T) {
 			t.Errorf("%v, %d messages done, %d dead, want 7 and 12", err, w.done(), len(w.dead))
 		}
 		stop()
-		expect.Not(t, longest > 2*time.Minute, "the heart did not beat for %v", longest)
+		expect.Not(t, longest > 2*time.Minute, "no heartbeat for %v", longest)
 	})
 }
 
@@ -399,7 +399,7 @@ func TestNoRoomForADeadLetterHalts(t *testing.T) {
 		i, stop := w.startIngester(t, ingest.Config{})
 		time.Sleep(2 * time.Second)
 		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !errors.Is(err, flow.ErrFull) {
-			t.Errorf("Check says %v, want that the lane is halted, and why", err)
+			t.Errorf("Check: got %v, want that the lane is halted, and why", err)
 		}
 		w.mu.Lock()
 		w.full = false
@@ -433,7 +433,7 @@ func TestALaneWithoutItsStateHalts(t *testing.T) {
 				i, stop := w.startIngester(t, ingest.Config{})
 				time.Sleep(time.Minute)
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), lose.want) || !strings.Contains(err.Error(), "sluice lanes reset") {
-					t.Errorf("Check says %v, want %q and what to do", err, lose.want)
+					t.Errorf("Check: got %v, want %q and the remedy", err, lose.want)
 				}
 				stop()
 				expect.Not(t, len(w.rows) != rows, "%d rows of %d: the lane continued", len(w.rows), rows)
@@ -449,7 +449,7 @@ func TestAnUnknownChangeHalts(t *testing.T) {
 		i, stop := w.startIngester(t, ingest.Config{}, func(p *ingest.Deps) { p.Changes, p.Audits = nil, nil })
 		time.Sleep(time.Minute)
 		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "this ingester does not apply changes") {
-			t.Errorf("Check says %v", err)
+			t.Errorf("Check: got %v", err)
 		}
 		stop()
 		expect.Not(t, w.done() != 0, "the change was passed over")

@@ -33,7 +33,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		lookups:      auto.NewCounterVec(prometheus.CounterOpts{Name: "lookups_total", Help: "Deduplication lookups in ClickHouse: at most one per block, none while records are new and roughly in order."}, byLane),
 		lookedUp:     auto.NewCounterVec(prometheus.CounterOpts{Name: "lookup_records_total", Help: "Records looked up in ClickHouse."}, byLane),
 		forgotten:    auto.NewCounterVec(prometheus.CounterOpts{Name: "forgotten_records_total", Help: "Records not stored because their process instance was forgotten."}, byLane),
-		void:         auto.NewCounterVec(prometheus.CounterOpts{Name: "void_records_total", Help: "Records of void entries, which came too late: their api was paused for minutes while sending them, and has not answered OK."}, byLane),
+		void:         auto.NewCounterVec(prometheus.CounterOpts{Name: "void_records_total", Help: "Records of void entries: they arrived too late, after their api had paused for minutes, and were not acknowledged."}, byLane),
 		reread:       auto.NewCounterVec(prometheus.CounterOpts{Name: "reread_messages_total", Help: "Messages read again because a request may be repeated."}, byLane),
 		window:       auto.NewGaugeVec(prometheus.GaugeOpts{Name: "deduplication_window_seconds", Help: "Deduplication window, in stream time, of requests whose records have no deduplication key. Below the configured window memory is exhausted."}, byLane),
 		blocks:       auto.NewCounterVec(prometheus.CounterOpts{Name: "blocks_total", Help: "Completed blocks. Each creates one or more parts in ClickHouse."}, byLane),
@@ -105,8 +105,8 @@ func (m *laneMetrics) observe(b *block) {
 	m.blockBytes.Observe(float64(b.bytes()))
 }
 
-// lag is the age, at every scrape, of the oldest message that was read and is not stored yet. Messages are read in order, so none in
-// the backlog is older.
+// lag is the age, at a scrape, of the oldest message that was read and is not stored yet. Messages are read in order,
+// so none in the backlog is older.
 type lag struct {
 	desc *prometheus.Desc
 
@@ -155,7 +155,7 @@ func (l *laneLag) end() {
 	l.blocks = l.blocks[1:]
 }
 
-// again restarts reading at the oldest block, which stands for the whole backlog until it was read.
+// again drops all blocks: a new session reads them again.
 func (l *laneLag) again() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

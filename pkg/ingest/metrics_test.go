@@ -75,7 +75,7 @@ func TestEverythingThatMovesIsCounted(t *testing.T) {
 		}
 		stop()
 		if text := scrape(t, reg); strings.Contains(text, `sluice_ingest_state{`) || !strings.Contains(text, `sluice_ingest_rows_total{lane="0"}`) {
-			t.Errorf("a lane that was given up keeps its counters and loses its gauges:\n%s", text)
+			t.Errorf("a released lane keeps its counters and loses its gauges:\n%s", text)
 		}
 		if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 			t.Errorf("metrics: %v, %v", problems, err)

@@ -207,9 +207,9 @@ func TestLanesShareTheMemoryOfBlocks(t *testing.T) {
 	}{
 		{"a lane alone has all of it", ingest.Config{SharedBytes: 8 << 20}, 1, 8 << 20},
 		{"four have a quarter each", ingest.Config{SharedBytes: 8 << 20}, 4, 2 << 20},
-		{"however many there are, a block is worth inserting", ingest.Config{SharedBytes: 8 << 20}, 1000, 1 << 20},
-		{"a size that was asked for stands", ingest.Config{SharedBytes: 8 << 20, MaxBytes: 5 << 20}, 4, 5 << 20},
-		{"32 MiB when nothing is said", ingest.Config{}, 1, 32 << 20},
+		{"a minimum for any number of lanes", ingest.Config{SharedBytes: 8 << 20}, 1000, 1 << 20},
+		{"a configured size is kept", ingest.Config{SharedBytes: 8 << 20, MaxBytes: 5 << 20}, 4, 5 << 20},
+		{"32 MiB by default", ingest.Config{}, 1, 32 << 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			expect.Equal(t, "a block is full at bytes", tt.want, ingest.ShareOf(tt.cfg, tt.lanes))

@@ -79,8 +79,8 @@ func (s *session) visible(ctx context.Context, b *block, r flow.Run) (int, error
 	return s.count(ctx, s.rowsOf(b, r))
 }
 
-// count counts rows of a block in the table. All replicas must agree: one that lags lacks an insert that is not
-// confirmed, and what one alone has may be lost with it.
+// count counts rows of a block in the table. All replicas must agree: a lagging one lacks an unconfirmed insert, and
+// rows of a single replica may be lost with it.
 func (s *session) count(ctx context.Context, rows record.Block) (int, error) {
 	least, most, err := s.deps.Tables.Visible(ctx, rows)
 	if err == nil && least < most {
@@ -171,9 +171,9 @@ func (s *session) stored(b *block, result flow.Result, r flow.Run) flow.Outcome 
 	return flow.Outcome{Result: result, LastRow: slices.Max(b.columns.StreamSeq[b.at(r.From):b.at(r.To)])}
 }
 
-// byLooking stores piece i when its token may be forgotten or the table rejects its repeat: it is inserted only if none of
-// its rows is visible. It is then unknown which views received them: aggregate tables, which tolerate a row twice, are fed again, and the days are
-// listed for a recount.
+// byLooking stores piece i when its token may be forgotten or the table rejects its repeat: it is inserted only if none
+// of its rows is visible. It is then unknown which views received them: aggregate tables, which tolerate a row twice,
+// are fed again, and the days are listed for a recount.
 //
 // The insert still carries the token, as a paused owner may send the same insert.
 func (s *session) byLooking(ctx context.Context, b *block, c flow.Claim, i int) (flow.Outcome, error) {
@@ -206,8 +206,7 @@ func (s *session) reaggregate(ctx context.Context, b *block, c flow.Claim, r flo
 	return nil
 }
 
-// doubt lists the days of rows for a recount, with the next write: every stored day with which views may have received
-// them.
+// doubt lists for a recount, with the next write, every stored day under which views may have received these rows.
 func (s *session) doubt(b *block, c flow.Claim, r flow.Run) {
 	var days []flow.Doubt
 	last := int64(-1)

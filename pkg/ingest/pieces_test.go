@@ -64,7 +64,7 @@ func TestPiecesOfAFullBlockAreInsertedAtOnce(t *testing.T) {
 				cfg.Together = pieces
 				w.settle(t, cfg)
 				compare(t, w, want)
-				expect.Not(t, highest != pieces, "at most %d inserts were on their way at once, want %d", highest, pieces)
+				expect.Not(t, highest != pieces, "at most %d inserts were concurrent, want %d", highest, pieces)
 				tokens := w.inserts()
 				if last := tokens[len(tokens)-1]; !strings.HasSuffix(last, "#0") {
 					t.Errorf("the last block, which was not full, was inserted as %s", last)
@@ -269,7 +269,7 @@ func TestATokenWithoutItsRowsHalts(t *testing.T) {
 				i, stop := w.startIngester(t, atOnce)
 				time.Sleep(time.Minute)
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !strings.Contains(err.Error(), "deduplicated but has no rows") {
-					t.Errorf("Check says %v, want halted: deduplicated but has no rows", err)
+					t.Errorf("Check: got %v, want halted: deduplicated but has no rows", err)
 				}
 				expect.Not(t, w.done() != 0, "the block was passed over")
 				w.mu.Lock()

@@ -130,11 +130,11 @@ func TestAnIngesterThatHasLostClickHouseGivesUpItsLanes(t *testing.T) {
 	}
 	stop, check := s.ingesterToCheck("cut-off", s.warehouseAt("clickhouse://default@127.0.0.1:1/flow"))
 	defer stop()
-	wait("the one that is alone keeps the lane, and says what is wrong", func() bool { return owner() == "cut-off" && check(t.Context()) != nil })
+	wait("the one that is alone keeps the lane, and reports the failure", func() bool { return owner() == "cut-off" && check(t.Context()) != nil })
 	stopOther := s.ingester("other")
 	defer stopOther()
 	wait("the other one stores", func() bool {
 		return clickhousetest.Exec(t, s.engine, "SELECT count() FROM flow.records") == "1\n"
 	})
-	expect.Equal(t, "the lane is 's", "other", owner())
+	expect.Equal(t, "owner of the lane", "other", owner())
 }

@@ -55,7 +55,7 @@ func (s *session) reclaim(ctx context.Context, b *block, c flow.Claim) error {
 }
 
 // settledStay checks that the stored rows of a claim exist. A warehouse that was set back, or rebuilt up to the
-// checkpoint, lacks them, and nothing would insert them again. After a reset the messages are decided again, and existing
+// checkpoint, lacks them, and nothing would insert them. After a reset the messages are decided again, and existing
 // rows are recognised.
 func (s *session) settledStay(ctx context.Context, b *block, c flow.Claim) error {
 	runs, want, there := []flow.Run{{To: c.Settled}}, -c.DeadLettered, 0
@@ -89,12 +89,11 @@ func (s *session) settledStay(ctx context.Context, b *block, c flow.Claim) error
 // errOtherVersion is the remedy for a claim that only the version that wrote it can complete.
 var errOtherVersion = errors.New("run the version that wrote it until the lane has no claim, then this one")
 
-// recount decides a claim again whose rows this version numbers differently: it decodes a record that the other
-// dead-lettered, or finds another month. The claim's numbers are then useless. It is possible while no row of the claim
-// is stored. An insert of the other version may still arrive, so the tokens of all pieces are kept: each starts a piece
-// where it did, and of the two inserts exactly one is stored. If it is the other one, its rows differ from the piece's,
-// and the lane halts. ClickHouse deduplicates within a month, and the claim does not record a piece's month, so all rows
-// must be of one.
+// recount decides again a claim whose rows this version numbers differently: it decodes a record that the other version
+// dead-lettered, or assigns another month. That is possible while no row of the claim is stored. An insert of the other
+// version may still arrive, so each token starts a piece where it did, and exactly one of the two inserts is stored. If
+// it is the other one, its rows differ from the piece's, and the lane halts. All rows must be of one month: ClickHouse
+// deduplicates within a month, and the claim does not record a piece's.
 func (s *session) recount(ctx context.Context, b *block, c flow.Claim) error {
 	cannot := func(why string, args ...any) error {
 		return halt("claim %s was written by a version that numbers its rows differently, and %s: %w", c, fmt.Sprintf(why, args...), errOtherVersion)

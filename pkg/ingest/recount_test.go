@@ -31,10 +31,10 @@ func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 		want  map[place]int
 		says  string
 	}{
-		{"it took one record less for a row", func(_ *world, c *flow.Claim) {
+		{"it read one record less as a row", func(_ *world, c *flow.Claim) {
 			c.Pieces, c.Dropped = open(3, 5), ""
 		}, all, ""},
-		{"it took one record more for a row, and drops another one", func(_ *world, c *flow.Claim) {
+		{"it read one record more as a row, and drops another one", func(_ *world, c *flow.Claim) {
 			c.Pieces, c.Dropped = open(5, 7), flow.FormatRuns([]flow.Run{{From: 1, To: 2}})
 		}, all, ""},
 		{"the rows are of two months", func(_ *world, c *flow.Claim) {
@@ -90,7 +90,7 @@ func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 				i, stop := w.startIngester(t, ingest.Config{})
 				time.Sleep(time.Minute)
 				err := i.Check(t.Context())
-				expect.Not(t, tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)), "Check says %v, want %q", err, tt.says)
+				expect.Not(t, tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)), "Check: got %v, want %q", err, tt.says)
 				expect.NoError(t, stop())
 				expect.Equal(t, "stored", tt.want, w.table)
 				if tt.says != "" {

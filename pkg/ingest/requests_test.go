@@ -62,7 +62,7 @@ func finish(t *testing.T, w *world, cfg ingest.Config, look ...func(*prometheus.
 	if err := stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	expect.Not(t, w.state.Done != uint64(len(w.messages)), "the lane stands at %d of %d", w.state.Done, len(w.messages))
+	expect.Not(t, w.state.Done != uint64(len(w.messages)), "the lane is at %d of %d", w.state.Done, len(w.messages))
 }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
@@ -104,7 +104,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 			append(ticks(16, 30), entryOf(seconds(901), 30, asked("a", 0, 1)))...), []place{{1, 0}}, 0},
 		"of a frozen api": {append(append(ticks(0, 1, asked("a", 0, 1)), ticks(2, 12, asked("b", 0, 1))...),
 			entryOf(seconds(331), 1, asked("c", 0, 2)), entryOf(seconds(331), 13, asked("c", 0, 2))), []place{{1, 0}, {3, 0}, {15, 0}, {15, 1}}, 2},
-		"of an earlier time of the lane": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 1)), entryOf(0, 2, asked("b", 0, 1)), entryOf(0, 2, asked("b", 0, 1))},
+		"before the lane was set back": {[]flow.Entry{entryOf(0, 0, asked("a", 0, 1)), entryOf(0, 2, asked("b", 0, 1)), entryOf(0, 2, asked("b", 0, 1))},
 			[]place{{1, 0}, {3, 0}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestARequestIsStoredOnce(t *testing.T) {
 						m := &w.messages[i].Messages[j]
 						for index := m.Index; !void(m) && index < m.Index+m.Records; index++ {
 							if sure, _ := sentBefore(m, index); !m.Identified && sure == (stored[place{m.Seq, index}] == 1) {
-								t.Errorf("the ledger says of record %d of message %d: sent before %t", index, m.Seq, sure)
+								t.Errorf("ledger: record %d of message %d: sent before: %t", index, m.Seq, sure)
 							}
 						}
 					}
@@ -205,7 +205,7 @@ func TestRequestsAreDeduplicatedAfterATakeover(t *testing.T) {
 	}
 }
 
-// TestRequestsBeyondMemory: the oldest are forgotten, and this is reported.
+// TestRequestsBeyondMemory: the oldest are dropped, and a metric reports it.
 func TestRequestsBeyondMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -216,7 +216,7 @@ func TestRequestsBeyondMemory(t *testing.T) {
 		w.publishEntry(entryOf(seconds(300), requests, asked("0", 0, 1), asked(strconv.Itoa(requests-1), 0, 1)))
 		finish(t, w, ingest.Config{Owner: "a", RepeatBytes: 17 << 10, MaxRows: 100}, func(reg *prometheus.Registry) {
 			if reach := sample(t, reg, `sluice_ingest_deduplication_window_seconds{lane="0"}`); reach < 80 || reach > 110 {
-				t.Errorf("the window is said to reach %v s, want about 100", reach)
+				t.Errorf("the reported window is %v s, want about 100", reach)
 			}
 		})
 		expect.Equal(t, "records are stored", requests+1, len(w.table))

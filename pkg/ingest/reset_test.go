@@ -120,14 +120,14 @@ func TestAResetStoresEachRecordOnce(t *testing.T) {
 				time.Sleep(time.Minute)
 				before := len(w.rows)
 				if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "halted") || !strings.Contains(err.Error(), tt.says) {
-					t.Errorf("Check says %v, want halted: %s", err, tt.says)
+					t.Errorf("Check: got %v, want halted: %s", err, tt.says)
 				}
 				expect.Not(t, len(w.rows) != before, "the lane continued")
 				w.reset(tt.last)
 				w.send(tt.sends...)
 				time.Sleep(time.Minute)
 				if err := i.Check(t.Context()); err != nil {
-					t.Errorf("after the reset Check says %v", err)
+					t.Errorf("after the reset Check: got %v", err)
 				}
 				expect.NoError(t, stop())
 				want := map[int64]int{}
@@ -239,7 +239,7 @@ func TestSettledPiecesThatAreLostHaltTheLane(t *testing.T) {
 		w.mu.Unlock()
 		time.Sleep(2 * time.Minute)
 		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "sluice lanes reset --lane 0 --last 0") {
-			t.Errorf("Check says %v, want halted with the command", err)
+			t.Errorf("Check: got %v, want halted with the command", err)
 		}
 		w.reset(0)
 		time.Sleep(time.Minute)

@@ -100,7 +100,7 @@ func TestShardsGoAwayAndNothingIsLostOrDoubled(t *testing.T) {
 			if err := check(t.Context()); err != nil && strings.Contains(err.Error(), with) {
 				return
 			} else if time.Now().After(deadline) {
-				t.Fatalf("Check says %v, want %q", err, with)
+				t.Fatalf("Check: got %v, want %q", err, with)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func (s *session) store(ctx context.Context, blocks <-chan *block, free chan<- *
 	}
 }
 
-// block takes one block through all its steps. It may finish for a while after ctx has ended.
+// block takes one block through all its steps. After ctx has ended it continues for up to Config.DrainTime.
 func (s *session) block(ctx context.Context, b *block) error {
 	ctx, cancel := draining(ctx, s.cfg.DrainTime)
 	defer cancel()

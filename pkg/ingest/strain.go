@@ -17,8 +17,7 @@ type strain struct {
 }
 
 const (
-	// heavyTries is how often a piece over a limit is inserted again before it is cut:
-	// ClickHouse may be busy for a moment.
+	// heavyTries is how often a piece over a limit is inserted before it is cut: ClickHouse may be busy for a moment.
 	heavyTries = 3
 
 	// maxInsertTimes bounds the timeout, as a multiple of the first.

@@ -31,7 +31,7 @@ type RecordIndex struct {
 // NewRecordIndex returns an empty index of at most this many bytes.
 func NewRecordIndex(bytes int) *RecordIndex { return &RecordIndex{stored: newStoredSet(bytes)} }
 
-// ForgetAll empties the index, keeping its memory: stored records have changed, or others have stored some.
+// ForgetAll empties the index and keeps its memory: stored records were changed, or stored by another process.
 func (r *RecordIndex) ForgetAll() {
 	r.stored.forgetAll()
 	clear(r.days)
@@ -44,14 +44,14 @@ func (r *RecordIndex) Forget(source string) { r.stored.forget(source) }
 // invented partitions sends such a block.
 const maxDays = 2000
 
-// Decide returns the deduplicated rows of the next block: stored already, or equal to an earlier row of the block. The index takes
-// at most this many bytes.
+// Decide returns the deduplicated rows of the next block: stored already, or equal to an earlier row of the block. The
+// index takes at most this many bytes.
 //
-// All earlier blocks are stored, so the tables are current, and no other process changes the lane: if another has taken it, the
-// claim that follows fails, and the decision is discarded.
+// All earlier blocks are stored, so the tables are current, and no other process changes the lane: if another has taken
+// it, the claim that follows fails, and the decision is discarded.
 //
-// Every record may be stored if its message is at most unread: the last one that may have been stored before the lane was
-// reset. One identified by place may also be if it is a replayed dead letter.
+// Records of messages up to unread are always looked up: they may have been stored before the lane was reset. So are
+// replayed dead letters that are identified by place.
 func (r *RecordIndex) Decide(ctx context.Context, c *record.Columns, unread uint64, bytes int, tables Tables) ([]flow.Run, error) {
 	r.stored.begin(bytes)
 	if err := r.meet(ctx, c, tables); err != nil {
@@ -145,7 +145,6 @@ func (r *RecordIndex) findDays(c *record.Columns, marks []*dayIndex) (unknown []
 
 const dayMilliseconds = 24 * 60 * 60 * 1000
 
-// dayOf is the day of a row.
 func dayOf(c *record.Columns, row int) flow.SourceDay {
 	day := flow.SourceDay{Source: string(c.Source.Value(row)), Day: flow.Day(c.TS[row])}
 	if c.Kind[row] == flow.ByPosition {
@@ -154,9 +153,8 @@ func dayOf(c *record.Columns, row int) flow.SourceDay {
 	return day
 }
 
-// doubtful adds the rows to the index, and returns those that may be stored already. Those of messages up
-// to unread always may: an insert may have reached flow.records, and not flow.sources, which feeds the index, before its
-// claim was lost.
+// doubtful adds the rows to the index, and returns those that may be stored already. Those of messages up to unread
+// always may: an insert may have reached flow.records, but not flow.sources, before its claim was lost.
 func (r *RecordIndex) doubtful(c *record.Columns, unread uint64) []int {
 	ask := r.ask[:0]
 	for row, mark := range r.days {

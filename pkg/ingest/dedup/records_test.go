@@ -24,8 +24,8 @@ func (e *empty) Known(_ context.Context, c *record.Columns, rows []int, _ func(*
 	return nil
 }
 
-// TestWhatMayBeStoredIsLookedUp: after a reset, whatever the index says and whatever a record is known by. An insert
-// may have reached the records alone before its claim was lost.
+// TestWhatMayBeStoredIsLookedUp: after a reset, whatever the index has and however a record is identified. An insert
+// may have reached flow.records alone before its claim was lost.
 func TestWhatMayBeStoredIsLookedUp(t *testing.T) {
 	var c record.Columns
 	for seq := uint64(1); seq <= 3; seq++ {

@@ -35,8 +35,7 @@ func NewRequests(window time.Duration) *Requests {
 // perhaps their bodies.
 type Heads func(ctx context.Context, from, to uint64, f func(*flow.Entry) error) error
 
-// Recall fills the window before a checkpoint, unless an earlier session has left it: one that read far ahead has dropped it. It
-// calls alive periodically.
+// Recall fills the window before a checkpoint, unless an earlier session has left it. It calls alive periodically.
 func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, alive func()) error {
 	if r.stream == p.StreamID && r.incarnation == p.Incarnation() && r.clock.knows(p.Done+1) && r.remembers(p.Done) {
 		return nil
@@ -51,8 +50,8 @@ func (r *Requests) Recall(ctx context.Context, p flow.LaneState, heads Heads, al
 				alive()
 			}
 			r.clock.tick(e)
-			// Entries that were not void need no message before DedupFrom. What they need may be purged all the same: it was
-			// before they came, and they were decided without.
+			// Entries that were not void need no message before DedupFrom, unless it was purged before they arrived;
+			// then they were decided without it.
 			if e.LogEnd+1 >= first && !r.clock.isVoid(e) {
 				for i := range e.Messages {
 					if m := &e.Messages[i]; inWindow(e, m, p.Moves) {
@@ -96,7 +95,7 @@ type Request struct {
 	rows  int
 }
 
-// requestID identifies a request, and which of its records an entry has.
+// requestID identifies a request, and the records of it that an entry has.
 type requestID struct {
 	source, subject, id, hash string
 
@@ -175,7 +174,7 @@ func (r *Requests) Decided(first uint64, last Moment) {
 	r.ends = append(r.ends[max(0, len(r.ends)-1):], last)
 }
 
-// covered is the record up to which, in a range, all are in the list.
+// covered is the end of the longest range of records, beginning at from, that are all in the list; at most to.
 func covered(list []requestID, from, to int) int {
 	for moved := true; moved && from < to; {
 		moved = false
@@ -188,11 +187,11 @@ func covered(list []requestID, from, to int) int {
 	return min(from, to)
 }
 
-// maxLooked bounds the cached messages read again.
+// maxLooked bounds the cache of reread messages.
 const maxLooked = 256
 
-// requestsOf returns the requests of a message that need a place in the window: of a stored message all, of one of the block those
-// before its request i.
+// requestsOf returns the requests of a message that need a place in the window: of a stored message all; of a message
+// of the block those before its request i.
 func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, heads Heads) (list []requestID, err error) {
 	if seq >= b.First {
 		for i--; i >= 0 && b.Requests[i].seq >= seq; i-- {
@@ -214,7 +213,7 @@ func (r *Requests) requestsOf(ctx context.Context, b Batch, i int, seq uint64, h
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read message %d again for a perhaps repeated request: %w", seq, err)
+		return nil, fmt.Errorf("read message %d again to compare its requests: %w", seq, err)
 	}
 	if len(r.looked) >= maxLooked {
 		clear(r.looked)
@@ -254,8 +253,8 @@ func NewLedger(window time.Duration, moves []flow.Move) *Ledger {
 	return &Ledger{clock: clock{window: window}, moves: moves, known: map[[16]byte][]place{}}
 }
 
-// Add adds the next message of the lane. void reports whether a request of it is void; sentBefore tells of a record without a
-// deduplication key in another request whether it was sent before: surely, or perhaps, by messages that the lane no longer holds.
+// Add adds the next message. void reports whether one of its requests is void; sentBefore, whether an earlier request
+// had a record without deduplication key: surely, or perhaps, if the lane no longer holds the messages.
 func (r *Ledger) Add(e *flow.Entry) (void func(*flow.Message) bool, sentBefore func(m *flow.Message, index int) (sure, perhaps bool)) {
 	if c := &r.clock; e.Seq != c.first+uint64(len(c.times)) || c.first == 0 {
 		r.whole = e.Seq == 1

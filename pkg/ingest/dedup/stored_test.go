@@ -77,7 +77,7 @@ func TestEveryStoredRecordIsLookedUp(t *testing.T) {
 					stored[at] = true
 				}
 			}
-			expect.Not(t, fresh == 0, "all of %d were asked for", asked)
+			expect.Not(t, fresh == 0, "all of %d were looked up", asked)
 			if maximum := limit + 700<<10; k.Memory() > maximum { // a chunk and the first filters are always allocated
 				t.Errorf("it takes %d bytes, want at most %d", k.Memory(), maximum)
 			}
@@ -90,7 +90,7 @@ func TestNewPositionsAreNotAskedFor(t *testing.T) {
 	const day = 20_000
 	k.Turn()
 	k.Learn("a", 1, day, 1000)
-	expect.Not(t, k.Position("a", 1, day, math.MaxInt64), "an absurd position that is new is asked for")
+	expect.Not(t, k.Position("a", 1, day, math.MaxInt64), "an absurd new position is looked up")
 	asked := 0
 	for p := int64(1001); p < 20_000_000; p += 3 { // far more than the memory holds
 		if p%2000 == 0 {
@@ -103,7 +103,7 @@ func TestNewPositionsAreNotAskedFor(t *testing.T) {
 			asked++ // shuffled: 3000 positions late, each once
 		}
 	}
-	expect.Not(t, asked > 0, "%d new positions were asked for after an absurd one", asked)
+	expect.Not(t, asked > 0, "%d new positions were looked up after an absurd one", asked)
 	for _, p := range []int64{1, 1000, math.MaxInt64, 19_999_997} {
 		expect.Not(t, !k.Position("a", 1, day, p), "position %d is stored, and taken for new", p)
 	}
@@ -140,7 +140,7 @@ func TestContentsInOrderAreNotAskedFor(t *testing.T) {
 			asked++
 		}
 	}
-	expect.Not(t, asked > 2, "%d new contents were asked for", asked)
+	expect.Not(t, asked > 2, "%d new contents were looked up", asked)
 	for _, n := range []uint64{0, 70_000, 1_000_000, 1_999_999} {
 		h := xxh3.Hash128([]byte(fmt.Sprint(n)))
 		expect.Not(t, !k.Content("a", day, int64(1001+n-n%64), h.Lo), "content %d is stored, and taken for new", n)

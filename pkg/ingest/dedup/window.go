@@ -41,8 +41,8 @@ type tick struct {
 	at  time.Duration
 }
 
-// need is a message with a request, and the first message needed to decide whether it is void. The minimum is wanted, so one with a
-// later one that needs as much is dropped.
+// need is a message with a request, and the first message needed to decide whether it is void. Only the minimum
+// matters, so a later need that begins as early replaces one.
 type need struct{ seq, first uint64 }
 
 const (
@@ -184,8 +184,8 @@ type clock struct {
 	first uint64          // the first message it has; 0: none
 	times []time.Duration // of first, first+1, …
 	last  time.Time       // stored time of the last one
-	void  uint64          // an entry whose LogEnd is not beyond this is void,
-	some  bool            // if some; not for a lane that starts within the window
+	void  uint64          // entries with a LogEnd up to this are void,
+	some  bool            // if some is set; not for a lane that starts within the window
 }
 
 // begin restarts after a checkpoint with its VoidThrough; 0: nothing is void.
@@ -228,7 +228,7 @@ type Moment struct {
 	Seq   uint64 // the message
 	Stamp int64  // when the lane stored it, ns since 1970
 	Reach uint64 // the first message within the window before it
-	Void  uint64 // an entry whose LogEnd is not beyond this is void
+	Void  uint64 // entries with a LogEnd up to this are void
 
 	now time.Duration // stream time
 }
@@ -246,14 +246,14 @@ func (c *clock) moment(e *flow.Entry) Moment {
 	return m
 }
 
-// isVoid reports whether an added entry came too late: more than its patience after its LogEnd. Its request may have been repeated
-// outside the window. Messages before the window are older.
+// isVoid reports whether an added entry came too late: more stream time than its patience has passed since its LogEnd,
+// and its request may have been repeated outside the window.
 func (c *clock) isVoid(e *flow.Entry) bool {
 	if e.Patience == 0 {
 		return false
 	}
 	next := e.LogEnd + 1
-	if next > e.Seq { // of an earlier state of the lane, which its api knew
+	if next > e.Seq { // the lane was set back after its api had read it
 		return true
 	}
 	now := c.times[e.Seq-c.first]
