@@ -26,7 +26,8 @@ const (
 //  1. read the changes that have arrived.
 //  2. claim them by compare-and-swap, which fails after a reset or a takeover. A lane that is set back to before a claimed
 //     message halts, as for records: entries of the state store may include the lost changes.
-//  3. apply them in order. A crash here applies some again, which changes nothing.
+//  3. apply them in order, each only while the claim exists: a store that was set back may lack changes before it. A crash
+//     here applies some again, which changes nothing.
 //  4. move the checkpoint by compare-and-swap.
 //
 // A paused loop whose lane has another owner may apply changes again: every entry records its last change.
@@ -228,7 +229,7 @@ func (c *changes) step(ctx context.Context, p, next flow.LaneState, batch []flow
 	if err != nil {
 		return p, fmt.Errorf("claim changes: %w", err)
 	}
-	if err := c.applyAll(ctx, batch); err != nil {
+	if err := c.applyAll(ctx, p, batch); err != nil {
 		return p, err
 	}
 	// Applied. A crash here applies them again, which changes nothing.
@@ -251,10 +252,10 @@ func (c *changes) unmoved(ctx context.Context, p flow.LaneState) error {
 	return nil
 }
 
-// applyAll applies changes; one that can never be applied is dead-lettered.
-func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
+// applyAll applies changes while the checkpoint is p; one that can never be applied is dead-lettered.
+func (c *changes) applyAll(ctx context.Context, p flow.LaneState, batch []flow.Message) error {
 	c.beat() // there may be many dead letters
-	err := c.deps.Changes.Apply(ctx, batch)
+	err := c.deps.Changes.Apply(ctx, batch, func(ctx context.Context) error { return c.unmoved(ctx, p) })
 	var refused *flow.StoreError
 	switch {
 	case err == nil:
@@ -266,7 +267,7 @@ func (c *changes) applyAll(ctx context.Context, batch []flow.Message) error {
 		return c.publishDead(ctx, dead(batch[0], -1, batch[0].Body, codeRejected, refused.Error()))
 	}
 	for i := range batch {
-		if err := c.applyAll(ctx, batch[i:i+1]); err != nil {
+		if err := c.applyAll(ctx, p, batch[i:i+1]); err != nil {
 			return err
 		}
 	}

@@ -238,8 +238,9 @@ type Changes interface {
 	// Apply applies messages in order and idempotently: applied ones of the same
 	// incarnation are skipped. After an error the same messages are passed again. If one
 	// can never be applied it returns a *flow.StoreError of ClassPoison; then they are
-	// passed one by one, and the failing one is dead-lettered.
-	Apply(ctx context.Context, messages []flow.Message) error
+	// passed one by one, and the failing one is dead-lettered. It returns the error of
+	// claimed, which it calls after reading and before writing an entry.
+	Apply(ctx context.Context, messages []flow.Message, claimed func(context.Context) error) error
 
 	// Incarnation returns the greatest incarnation of applied changes.
 	Incarnation(ctx context.Context) (uint64, error)

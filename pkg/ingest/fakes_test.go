@@ -449,7 +449,10 @@ type changes struct{ *process }
 
 func (s changes) Incarnation(context.Context) (uint64, error) { return s.applied, nil }
 
-func (s changes) Apply(_ context.Context, messages []flow.Message) error {
+func (s changes) Apply(ctx context.Context, messages []flow.Message, claimed func(context.Context) error) error {
+	if err := claimed(ctx); err != nil {
+		return err
+	}
 	return s.do(fmt.Sprintf("apply %d changes", len(messages)), func() error {
 		for _, m := range messages {
 			if string(m.Body) == "never" {

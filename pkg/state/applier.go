@@ -32,7 +32,11 @@ func NewApplier(store *Store, reg prometheus.Registerer) *Applier {
 // Apply applies the changes in messages of lane 0, in order. It is idempotent: after an
 // error or a crash the same messages are applied again. If one can never be applied it
 // returns a *flow.StoreError of ClassPoison; others may then be applied.
-func (a *Applier) Apply(ctx context.Context, messages []flow.Message) error {
+//
+// claimed is called between the reading and the writing of each entry, and its error ends
+// Apply. An entry that was read before the store was set back has another revision after it;
+// one that is read afterwards may lack changes before these.
+func (a *Applier) Apply(ctx context.Context, messages []flow.Message, claimed func(context.Context) error) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -49,7 +53,7 @@ func (a *Applier) Apply(ctx context.Context, messages []flow.Message) error {
 	var g errgroup.Group
 	g.SetLimit(writers)
 	for key, steps := range pending {
-		g.Go(func() error { return a.applyTo(ctx, key, steps) })
+		g.Go(func() error { return a.applyTo(ctx, key, steps, claimed) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -80,7 +84,7 @@ type step struct {
 }
 
 // applyTo applies all changes of one target with one write.
-func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
+func (a *Applier) applyTo(ctx context.Context, key string, steps []step, claimed func(context.Context) error) error {
 	skipped, ignored := 0, 0
 	err := a.store.update(ctx, key, a.m.conflicts, func(e change.Entry) (change.Entry, bool, error) {
 		skipped, ignored = 0, 0
@@ -96,7 +100,10 @@ func (a *Applier) applyTo(ctx context.Context, key string, steps []step) error {
 			}
 			e = next
 		}
-		return e, skipped < len(steps), nil
+		if skipped == len(steps) {
+			return e, false, nil
+		}
+		return e, true, claimed(ctx)
 	})
 	a.m.skipped.Add(float64(skipped))
 	if err == nil {

@@ -145,6 +145,21 @@ func TestTwoOwnersAtOnceDoNoHarm(t *testing.T) {
 	expect.Equal(t, "audit", audited(messages), w.audits.all())
 }
 
+// The claim is asked for when an entry has been read: without it nothing is written.
+func TestNothingIsAppliedWithoutAClaim(t *testing.T) {
+	w := open(t)
+	w.publish(patch(t, "ann", `{"a":1}`), patch(t, "bob", `{"b":2}`))
+	lost := errors.New("lost")
+	if err := w.Apply(t.Context(), w.messages(), func(context.Context) error { return lost }); !errors.Is(err, lost) {
+		t.Errorf("got %v", err)
+	}
+	w.wantDocuments(map[string]string{})
+	w.apply(w.messages()...)
+	if err := w.Apply(t.Context(), w.messages(), func(context.Context) error { return lost }); err != nil {
+		t.Errorf("what is applied already: %v", err)
+	}
+}
+
 // A write that conflicts with another writer's is retried on top of it.
 func TestAConflictIsNoFailure(t *testing.T) {
 	for name, earlier := range map[string]int{"the first entry": 0, "a later one": 1} {
@@ -155,7 +170,7 @@ func TestAConflictIsNoFailure(t *testing.T) {
 			w.apply(messages[:earlier]...)
 			other := openOn(t, w.server)
 			w.bucket.first = func() { other.apply(messages[:2]...) }
-			fatal.If(t, w.Apply(t.Context(), messages))
+			fatal.If(t, w.Apply(t.Context(), messages, always))
 			w.wantDocuments(map[string]string{"ann": `{"a":1,"b":2,"c":3}`})
 			metrics := `
 # HELP sluice_state_conflicts_total Writes of an entry that were retried after a conflict with another writer.
@@ -209,7 +224,7 @@ func TestAnInapplicableChangeIsDeadLettered(t *testing.T) {
 			tc.bad(t, w, &messages[1])
 			var refused *flow.StoreError
 			var bad *change.BadChangeError
-			if err := w.Apply(t.Context(), messages); !errors.As(err, &refused) || refused.Class != flow.ClassPoison || !errors.As(err, &bad) || bad.Code != tc.code {
+			if err := w.Apply(t.Context(), messages, always); !errors.As(err, &refused) || refused.Class != flow.ClassPoison || !errors.As(err, &bad) || bad.Code != tc.code {
 				t.Errorf("got %v, want poison for %s", err, tc.code)
 			}
 			expect.Equal(t, "dead-lettered", []uint64{2}, w.apply(messages...))
@@ -292,7 +307,7 @@ func TestWithoutNATSTheStateIsUnavailable(t *testing.T) {
 	if !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) || time.Since(start) > 2*time.Second {
 		t.Errorf("got %v after %v", err, time.Since(start))
 	}
-	if err := w.Apply(ctx, messages); !errors.Is(err, flow.ErrUnavailable) {
+	if err := w.Apply(ctx, messages, always); !errors.Is(err, flow.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	w.server.Restart()

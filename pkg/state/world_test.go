@@ -100,6 +100,9 @@ func (w *world) messages() []flow.Message {
 	return all
 }
 
+// always is a claim that is never lost.
+func always(context.Context) error { return nil }
+
 // apply acts as the ingester: it applies and records the messages, retrying each after an error.
 // It returns the dead-lettered sequences.
 func (w *world) apply(messages ...flow.Message) (dead []uint64) {
@@ -119,7 +122,7 @@ func (w *world) apply(messages ...flow.Message) (dead []uint64) {
 func (w *world) applyOnly(messages ...flow.Message) (dead []uint64) {
 	w.t.Helper()
 	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
-		err := w.Apply(w.t.Context(), messages)
+		err := w.Apply(w.t.Context(), messages, always)
 		var refused *flow.StoreError
 		switch {
 		case err == nil:
