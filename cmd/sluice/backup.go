@@ -34,7 +34,7 @@ import (
 )
 
 type backupCmd struct {
-	To          string        `required:"" help:"Folder of the backup: empty or missing, or that of an interrupted backup, which is resumed."`
+	To          string        `required:"" help:"Folder of the backup: empty or missing, or of an interrupted backup, which is resumed."`
 	WithSecrets bool          `help:"Also copy the access token, the passwords and the fingerprint key from --data, in plain text: every reader of the backup can use them."`
 	Hold        time.Duration `default:"1m" help:"Maximum pause of the lanes if this command dies while it holds them."`
 	Wait        time.Duration `default:"10m" help:"How long to wait for moves of sources and for sluice forget to finish."`
@@ -98,7 +98,7 @@ func printBackup(out io.Writer, m *backup.Manifest, asJSON bool, doing string) e
 	}
 	fmt.Fprintf(out, "%s %s as it was at %s: %d rows in tables, %d messages in streams, %.1f MB.\n", doing, m.Database, m.Begun.Format(time.RFC3339), m.Rows(), m.Messages(), float64(m.Bytes())/1e6)
 	if len(m.Resend) == 0 {
-		_, err := fmt.Fprintln(out, "It holds no records of any source.")
+		_, err := fmt.Fprintln(out, "It has no records.")
 		return err
 	}
 	fmt.Fprintln(out, "After a restore each source must resend from these positions; stored records are deduplicated:")
@@ -123,10 +123,10 @@ func printBackup(out io.Writer, m *backup.Manifest, asJSON bool, doing string) e
 
 type restoreCmd struct {
 	From           string `required:"" help:"Folder of a complete backup."`
-	Into           string `help:"Data folder for sluice up: empty or missing, or that of an interrupted restore, which is resumed. Without it the backup is restored to the servers at --nats and --clickhouse."`
+	Into           string `help:"Data folder for sluice up: empty or missing, or of an interrupted restore, which is resumed. Without it the servers at --nats and --clickhouse are restored."`
 	Check          bool   `help:"Only verify the checksums of the backup, and print its contents and the positions from which sources would resend." env:"-"`
 	StreamReplicas int    `default:"0" help:"Replicas of every stream: 1, 3 or 5; 0: as in the backup, and 1 with --into."`
-	Library        string `name:"clickhouse-library" help:"With --into: file of the ClickHouse engine; when empty, the one next to the program, and no other."`
+	Library        string `name:"clickhouse-library" help:"With --into: file of the ClickHouse engine; empty: the one next to the program."`
 	JSON           bool   `name:"json" help:"Print the restored contents as JSON."`
 	run.Operator
 	run.NATS
@@ -261,7 +261,7 @@ func beginInto(folder, mark, id string) error {
 		return err
 	}
 	if len(there) > 0 {
-		return fmt.Errorf("%s is not empty, it holds %s: name an empty or missing folder", folder, there[0].Name())
+		return fmt.Errorf("%s is not empty, it has %s: choose an empty or missing folder", folder, there[0].Name())
 	}
 	return os.WriteFile(mark, []byte(id+"\n"), 0o600)
 }

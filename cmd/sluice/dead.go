@@ -35,10 +35,10 @@ type dead struct {
 }
 
 type letterFilter struct {
-	Lane    *int   `help:"Only those of this lane."`
-	Code    string `help:"Only those with this code, such as refused."`
-	Subject string `help:"Only those that this token subject posted."`
-	Since   moment `help:"Only those dead-lettered since this age or time, such as 90m, 24h, or 2026-01-31T12:00:00Z."`
+	Lane    *int   `help:"Only letters of this lane."`
+	Code    string `help:"Only letters with this code, such as refused."`
+	Subject string `help:"Only letters that this token subject posted."`
+	Since   moment `help:"Only letters dead-lettered since this age or time, such as 90m, 24h, or 2026-01-31T12:00:00Z."`
 }
 
 func (f letterFilter) empty() bool { return f == letterFilter{} }
@@ -168,7 +168,7 @@ func recordOf(d stream.DeadLetter) string {
 	return strconv.Itoa(d.Index)
 }
 
-// short is received text, escaped and cut to fit a table.
+// short escapes received text and truncates it for a table.
 func short(text string) string {
 	const maxRunes = 40
 	quoted := strconv.QuoteToGraphic(text)
@@ -213,7 +213,7 @@ func (c *deadShow) Run(ctx context.Context, log *slog.Logger) error {
 func letter(ctx context.Context, letters *stream.DeadLetters, number uint64) (stream.DeadLetter, error) {
 	d, ok, err := letters.Get(ctx, number)
 	if err == nil && !ok {
-		err = fmt.Errorf("no dead letter %d: sluice dead list shows those that exist", number)
+		err = fmt.Errorf("no dead letter %d: sluice dead list shows all", number)
 	}
 	return d, err
 }
@@ -230,8 +230,8 @@ func showLetter(w io.Writer, d stream.DeadLetter) error {
 	return err
 }
 
-// readable is JSON indented, other text unchanged, and anything else as a hex dump: a
-// terminal might execute its control characters.
+// readable indents JSON, returns other text unchanged, and dumps anything else in hex: a
+// terminal might execute control characters.
 func readable(body []byte) string {
 	if !utf8.Valid(body) || strings.ContainsFunc(string(body), func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }) {
 		return strings.TrimRight(hex.Dump(body), "\n")

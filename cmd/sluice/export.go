@@ -17,7 +17,7 @@ type exportCmd struct {
 	To       moment   `help:"Instances started before this age or time; no limit when empty."`
 	Tenant   string   `help:"Tenant; all tenants when empty."`
 	Source   string   `help:"Source; all sources when empty."`
-	Variable []string `sep:"none" placeholder:"NAME" help:"Variable of the instance that cases have as the attribute variable.NAME; repeat it for more."`
+	Variable []string `sep:"none" placeholder:"NAME" help:"Variable that cases get as the attribute variable.NAME; repeat for more."`
 	reading
 }
 

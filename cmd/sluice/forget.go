@@ -20,15 +20,15 @@ import (
 type forgetCmd struct {
 	Instance     string        `help:"Key of the process instance to remove, with the instances it called."`
 	Variable     string        `help:"Name and value of a variable, such as email=anna@example.org: every instance that ever had it. Without = the value is read from standard input."`
-	Source       string        `help:"Only instances of this engine; of all when empty."`
+	Source       string        `help:"Source of the instances; all sources when empty."`
 	By           string        `help:"Name of the person requesting it, for the receipt."`
-	Running      bool          `help:"Also instances that have not ended; records they send later are stored."`
-	Receipt      []string      `help:"Files with receipts, comma-separated: their orders are carried out again where ClickHouse lacks them, as after the restore of an older backup. Needs --yes." type:"existingfile"`
-	KeepBackups  time.Duration `help:"How long backups are kept: orders older than this, --keep-records and --history are deleted, since no copy of their records is left; 0 keeps all orders. Needs --yes."`
-	Yes          bool          `help:"Remove the instances. Without it nothing is changed, and the receipt counts what exists." env:"-"`
+	Running      bool          `help:"Also remove active instances; their later records are stored."`
+	Receipt      []string      `help:"Files with receipts, comma-separated: repeat their orders where ClickHouse lacks the receipt, as after the restore of an older backup. Needs --yes." type:"existingfile"`
+	KeepBackups  time.Duration `help:"Retention of your backups: delete orders older than this, --keep-records and --history, since no copy of their records is left; 0: keep all orders. Needs --yes."`
+	Yes          bool          `help:"Remove the instances. Without it nothing is changed, and the receipt counts their rows and dead letters." env:"-"`
 	Wait         time.Duration `default:"1m" help:"How long to wait until accepted records are stored, and for blocks that are being stored."`
 	RepeatWindow time.Duration `default:"10m" help:"Deduplication window of requests, as configured for the ingesters."`
-	History      time.Duration `default:"24h" help:"How long lanes keep stored messages, as configured for the ingesters: the receipt says when the last copies are deleted."`
+	History      time.Duration `default:"24h" help:"Retention of stored messages in lanes, as configured for the ingesters: the receipt has the time when the last copies are purged."`
 	run.Operator
 	run.NATS
 	run.ClickHouse

@@ -28,7 +28,7 @@ type loadCmd struct {
 	Full       bool          `help:"Give every record a partition and a position, as exporters do."`
 	ClickHouse string        `name:"clickhouse-http" help:"Address of ClickHouse's HTTP, such as 127.0.0.1:8123: wait until the records are stored, compare them, and include the wait in the measurement."`
 	Wait       bool          `help:"Wait until all records are queryable, at most 5 minutes, by ?wait=stored of the api."`
-	Acked      string        `help:"File for the acknowledged requests: the JSON of each, one per line."`
+	Acked      string        `help:"File for the acknowledged requests, the JSON of one per line."`
 	JSON       bool          `name:"json" help:"Print the report as JSON."`
 	run.Operator
 }
@@ -39,7 +39,7 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 	if cfg.Token == "" {
 		kept, err := os.ReadFile(cmp.Or(c.TokenFile, filepath.Join(c.Data, "token")))
 		if err != nil {
-			return fmt.Errorf("no access token: name --token, --token-file, or the --data of sluice up: %w", err)
+			return fmt.Errorf("no access token: give --token, --token-file, or the --data of sluice up: %w", err)
 		}
 		cfg.Token = strings.TrimSpace(string(kept))
 	}
@@ -108,7 +108,7 @@ func (c *loadCmd) Run(ctx context.Context) (err error) {
 // maxDay exceeds the records of load.Day.
 const maxDay = 1_000_000
 
-// answers fails at once without a server; load.Run would retry for long.
+// answers fails quickly without a server; load.Run would retry for long.
 func answers(ctx context.Context, api string) error {
 	at, err := url.Parse(api)
 	if err != nil || at.Host == "" {
@@ -122,7 +122,7 @@ func answers(ctx context.Context, api string) error {
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
 	if err != nil {
-		return fmt.Errorf("--url %s: no api answers (%w): start one with make run, or give the address of another", at.Redacted(), err)
+		return fmt.Errorf("--url %s: the api does not answer (%w): start it with make run, or give another address", at.Redacted(), err)
 	}
 	return conn.Close()
 }

@@ -48,7 +48,7 @@ func (c *migrateSchema) Run(ctx context.Context, log *slog.Logger) error {
 type migrateTTL struct {
 	KeepRecords   days `placeholder:"400d" help:"Retention of flow.records, in days after the UTC day on which a row was stored, or forever; unchanged when empty."`
 	KeepCounts    days `placeholder:"400d" help:"Retention of flow.counts_1m, likewise."`
-	KeepInstances days `placeholder:"forever" help:"Retention of ended process instances, with all that they called, in the aggregate tables, in days after the UTC day of their last event, or forever. The ingester removes them while records flow."`
+	KeepInstances days `placeholder:"forever" help:"Retention of ended process instances and those they called, in the aggregate tables, in days after the UTC day of their last event, or forever. The ingester deletes them."`
 	KeepChanges   days `placeholder:"forever" help:"Retention of flow.changes, likewise."`
 	installation
 }
@@ -84,9 +84,9 @@ func (c *migrateTTL) retain(ctx context.Context, db *warehouse.DB, set func(ware
 		return err
 	}
 	for _, r := range all {
-		subject, event := fmt.Sprintf("%s.%s keeps rows", db.Database(), r.Table), "they were stored"
+		subject, event := fmt.Sprintf("%s.%s keeps rows", db.Database(), r.Table), "storage"
 		if r.Table == "instances" {
-			subject, event = "aggregate tables keep ended instances", "the last of them happened"
+			subject, event = "aggregate tables keep ended instances", "their last event"
 		}
 		fmt.Println(subject, days{n: r.Days, given: true}.behind(event))
 	}
@@ -95,7 +95,7 @@ func (c *migrateTTL) retain(ctx context.Context, db *warehouse.DB, set func(ware
 
 // days is a retention: 30d, or forever. The zero value means not given.
 type days struct {
-	n     int // 0 for ever
+	n     int // 0: forever
 	given bool
 }
 
@@ -117,5 +117,5 @@ func (d days) behind(event string) string {
 	if d.n == 0 {
 		return "forever"
 	}
-	return fmt.Sprintf("%d days after the day on which %s", d.n, event)
+	return fmt.Sprintf("%d days after the day of %s", d.n, event)
 }

@@ -58,7 +58,7 @@ func between(ctx context.Context, since, until moment) (from, to time.Time, err 
 // queryTime bounds one query of a command that reads whole tables.
 const queryTime = 15 * time.Minute
 
-// tablesAt opens the database without a query, so that it may be down. The caller closes it.
+// tablesAt opens the database without a query: it may be down. The caller closes it.
 func tablesAt(operator run.Operator, clickhouse run.ClickHouse, log *slog.Logger) (*warehouse.DB, error) {
 	cfg, err := operator.Warehouse(clickhouse)
 	if err != nil {

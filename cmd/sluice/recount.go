@@ -27,7 +27,7 @@ type recountCmd struct {
 func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
 	for _, day := range c.Days {
 		if _, err := time.Parse(time.DateOnly, day); err != nil {
-			return fmt.Errorf("%q is not a day such as 2026-01-31", day)
+			return fmt.Errorf("%q is not a day: use the form 2026-01-31", day)
 		}
 	}
 	return c.with(ctx, 0, log, func(db *warehouse.DB, s *stream.Stream) (err error) {
@@ -54,7 +54,7 @@ func (c *recountCmd) Run(ctx context.Context, log *slog.Logger) error {
 func recounted(d recount.Day) string {
 	text := d.Day + ": " + compared(d)
 	if len(d.Unproved) > 0 {
-		text = fmt.Sprintf("%s: records stored on %s have expired and are unproved; of the rest %s", d.Day, strings.Join(d.Unproved, ", "), compared(d))
+		text = fmt.Sprintf("%s: records stored on %s have expired and cannot be compared; of the rest, %s", d.Day, strings.Join(d.Unproved, ", "), compared(d))
 	}
 	return text
 }
@@ -62,7 +62,7 @@ func recounted(d recount.Day) string {
 func compared(d recount.Day) string {
 	switch {
 	case d.Missing == 0 && d.Surplus == 0 && d.Fixed:
-		return "the counters are right"
+		return "the counters are correct"
 	case d.Fixed:
 		return fmt.Sprintf("%d records were missing in the counters and %d were surplus; fixed", d.Missing, d.Surplus)
 	}

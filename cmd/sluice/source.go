@@ -18,7 +18,7 @@ import (
 )
 
 type sourceCmd struct {
-	Add    sourceAdd    `cmd:"" help:"Create a token for an engine, and print the engine's configuration. Takes effect at once."`
+	Add    sourceAdd    `cmd:"" help:"Create a token for an engine, and print the engine's configuration. The api accepts it within a second."`
 	List   sourceList   `cmd:"" help:"List sources and their tokens."`
 	Rotate sourceRotate `cmd:"" help:"Create a new token for an engine. Its former tokens expire after --keep."`
 	Remove sourceRemove `cmd:"" help:"Revoke all tokens of an engine. Its records stay."`
@@ -36,8 +36,7 @@ func (t tokenFile) path() string {
 	return filepath.Join(t.Data, tokensName)
 }
 
-// edit changes the existing file. A missing one is an error: the folder may be the wrong
-// one.
+// edit changes an existing file. A missing one is an error: the folder may be wrong.
 func (t tokenFile) edit(change func([]auth.Entry) ([]auth.Entry, error)) error {
 	if _, err := os.Stat(t.path()); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no token file %s: name the folder of sluice up with --data, or the file with --tokens", t.path())
@@ -56,7 +55,7 @@ type sourceAdd struct {
 	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one are of <default>."`
 	Expires time.Duration `help:"Lifetime of the token, such as 720h; 0: unlimited."`
 	Rate    float64       `help:"Maximum requests per second; 0: the api's limit."`
-	Exclude []string      `sep:"none" help:"Records to leave out, such as valueType=VARIABLE,variable=tmp_*; also intent and bpmnProcessId. Repeat it for more rules."`
+	Exclude []string      `sep:"none" help:"Rule for records to exclude, such as valueType=VARIABLE,variable=tmp_*; also by intent and bpmnProcessId. Repeat for more rules."`
 	tokenFile
 	addresses
 }
@@ -97,7 +96,7 @@ func (c *sourceAdd) run(w io.Writer) error {
 
 type sourceRotate struct {
 	Name string        `arg:"" help:"Name of the engine."`
-	Keep time.Duration `default:"1h" help:"How long its former tokens are still accepted."`
+	Keep time.Duration `default:"1h" help:"How long the former tokens stay valid."`
 	tokenFile
 	addresses
 }

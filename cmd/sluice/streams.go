@@ -20,7 +20,7 @@ import (
 type lanes struct {
 	List   lanesList   `cmd:"" default:"withargs" help:"Show every lane with its checkpoint and backlog, and the lanes of each source."`
 	Add    lanesAdd    `cmd:"" help:"Add a lane for new sources; apis and ingesters discover it."`
-	Make   lanesMake   `cmd:"" help:"Create or update the streams, where the users of api and ingester may not."`
+	Make   lanesMake   `cmd:"" help:"Create or update the streams; required before api and ingester if their NATS users lack the permission."`
 	Spread lanesSpread `cmd:"" help:"Move a source to other lanes, such as a new one. Its posts get 503 meanwhile, for a few minutes."`
 	Reset  lanesReset  `cmd:"" help:"Resume a halted lane after its stream or its lane state was restored, recreated or lost; --last is the last unchanged message."`
 }
@@ -49,7 +49,7 @@ func (c *lanesList) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		if changes.Waiting > 0 {
-			fmt.Printf("\n%d changes of users and dataset fields are not applied, from message %d of lane 0 on\n", changes.Waiting, changes.Next)
+			fmt.Printf("\n%d changes of users and dataset fields wait, from message %d of lane 0\n", changes.Waiting, changes.Next)
 		}
 		return listSources(s.Sources())
 	})
@@ -65,7 +65,7 @@ func listSources(sources []stream.Source) error {
 	for _, source := range sources {
 		moving := ""
 		if source.Move != nil {
-			moving = fmt.Sprintf("moving to %s, its posts get 503; if the move was interrupted: sluice lanes spread %s", numbers(source.Move), short(source.Name))
+			moving = fmt.Sprintf("moving to %s, posts get 503; finish an interrupted move with sluice lanes spread %s", numbers(source.Move), short(source.Name))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", short(source.Name), numbers(source.Lanes), moving)
 	}
@@ -117,8 +117,8 @@ func (c *lanesMake) Run(ctx context.Context, log *slog.Logger) error {
 type lanesSpread struct {
 	run.Operator
 	run.NATS
-	Source  string        `arg:"" help:"The source, as in the tokens and as sluice lanes shows it."`
-	Lanes   []int         `help:"Numbers of its lanes, comma-separated, its first lane first; all lanes when empty."`
+	Source  string        `arg:"" help:"Name of the source, as listed by sluice lanes list."`
+	Lanes   []int         `help:"New lanes of the source, comma-separated, beginning with its current first lane; all lanes when empty."`
 	Timeout time.Duration `default:"15m" help:"Give up after this time: the source stays on its lanes, and its posts are accepted. A move takes about 20 s plus any outage of ClickHouse."`
 	Stay    bool          `help:"Only undo an interrupted move: the source stays on its lanes, and its posts are accepted."`
 }
@@ -142,7 +142,7 @@ type lanesReset struct {
 	run.Operator
 	run.NATS
 	Lane int    `required:"" help:"Number of the lane."`
-	Last uint64 `required:"" help:"The last message that is unchanged; 0 if the stream was recreated. Messages up to it, and up to a checkpoint whose message the lane holds, keep their identity, and missing ones are stored; later messages are new. If in doubt, name an earlier one: records without an identity of their own may then be stored twice."`
+	Last uint64 `required:"" help:"Sequence of the last unchanged message; 0 if the stream was recreated. Messages up to it, and up to a checkpoint whose message is in the lane, are not stored again; missing ones are stored. Later messages are new. If in doubt, give an earlier one: at worst, records without a deduplication key are stored twice."`
 	Yes  bool   `help:"Apply the reset. Without it the command only prints the lane's messages and checkpoint."`
 }
 
@@ -169,7 +169,7 @@ func (c *lanesReset) Run(ctx context.Context, log *slog.Logger) error {
 		if at, err = positions.Reset(ctx, c.Lane, c.Last, above); err != nil {
 			return err
 		}
-		fmt.Printf("lane %d resumes after message %d of %s; messages from %d on are of a new incarnation\n", c.Lane, at.Done, at.StreamID, at.Base()+1)
+		fmt.Printf("lane %d resumes after message %d of %s; messages from %d have a new incarnation\n", c.Lane, at.Done, at.StreamID, at.Base()+1)
 		return nil
 	})
 }

@@ -70,7 +70,7 @@ func next(s *stream.Stream, lane int) (uint64, error) {
 			return l.Last + 1, nil
 		}
 	}
-	return 0, fmt.Errorf("no lane %d: sluice lanes lists those that exist", lane)
+	return 0, fmt.Errorf("no lane %d: sluice lanes list shows all", lane)
 }
 
 // printRecords prints the records of an entry, with those to be deduplicated, without forgotten ones.

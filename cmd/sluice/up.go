@@ -49,9 +49,9 @@ type up struct {
 	ClickHouseHTTP string `name:"clickhouse-http" default:"127.0.0.1:8123" help:"Address of the ClickHouse engine's HTTP."`
 	Console        string `default:"127.0.0.1:8083" help:"Address of the web console; off when empty."`
 	console.Shown
-	AllowFiles bool   `help:"Allow table functions that leave the database: file(), url(), s3(), remote() and the like; the engine's process is then not confined to its folder."`
+	AllowFiles bool   `help:"Allow table functions that read files and other servers, such as file(), url(), s3(), and remote(); the engine's process is then not confined to its folder."`
 	Token      string `help:"Access token; when empty, generated once and kept in the data folder."`
-	Library    string `name:"clickhouse-library" help:"File of the ClickHouse engine; when empty, the one next to the program, and no other."`
+	Library    string `name:"clickhouse-library" help:"File of the ClickHouse engine; empty: the one next to the program."`
 
 	Private bool `help:"Require a password for every ClickHouse connection; without it, local connections without a password are the read-only user analyst."`
 	engine.Statements
@@ -267,8 +267,7 @@ func shellQuote(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
-// addressPatience bounds the wait for addresses that the processes of a killed
-// previous run still hold.
+// addressPatience bounds the wait for addresses that a killed previous run still uses.
 const addressPatience = 3 * time.Second
 
 // checkAddresses fails before anything is started, and names the option to change.

@@ -21,7 +21,7 @@ import (
 type verifyCmd struct {
 	Since        moment        `help:"Only messages since this age or time, such as 90m, 24h, or 2026-01-31T12:00:00Z; all retained messages when empty."`
 	Limit        int           `default:"20" help:"Maximum number of records to name."`
-	Deep         bool          `help:"Compare every column of every record, not only ids and places."`
+	Deep         bool          `help:"Compare every column of every record, not only its id, lane, and sequence."`
 	Repeats      bool          `help:"Also name deduplicated records, by lane and sequence; up to --limit."`
 	Wait         time.Duration `default:"15s" help:"How long to wait for blocks that are being stored."`
 	JSON         bool          `name:"json" help:"Print the report as JSON, with every minute."`

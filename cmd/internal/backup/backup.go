@@ -105,7 +105,7 @@ func Run(ctx context.Context, s *stream.Stream, nc *nats.Conn, db *warehouse.DB,
 			return b.m, fmt.Errorf("freeze the installation: %w", err)
 		}
 	} else if err := b.unchanged(ctx); err != nil {
-		return b.m, fmt.Errorf("the backup in %s cannot be resumed: %w: delete it and start again", cfg.Folder, err)
+		return b.m, fmt.Errorf("the backup in %s cannot be resumed: %w: delete it and restart", cfg.Folder, err)
 	}
 	working, stop := context.WithCancelCause(ctx)
 	var pinning sync.WaitGroup
@@ -157,7 +157,7 @@ func (b *backup) copy(ctx context.Context) error {
 		return err
 	}
 	if err := b.unchanged(ctx); err != nil {
-		return fmt.Errorf("the backup in %s is void: %w: delete it and start again", b.cfg.Folder, err)
+		return fmt.Errorf("the backup in %s is inconsistent: %w: delete it and restart", b.cfg.Folder, err)
 	}
 	b.m.Ended = time.Now().UTC()
 	return b.m.save(b.cfg.Folder)
@@ -176,7 +176,7 @@ func (b *backup) open() error {
 	m, err := Open(folder)
 	switch {
 	case err == nil && m.Complete():
-		return fmt.Errorf("%s holds a complete backup of %s: choose another folder", folder, m.Begun.Format(time.RFC3339))
+		return fmt.Errorf("%s has a complete backup of %s: choose another folder", folder, m.Begun.Format(time.RFC3339))
 	case err == nil:
 		if m.Database != b.db.Database() {
 			return fmt.Errorf("the backup in %s is of database %s, not of %s: choose another folder", folder, m.Database, b.db.Database())
@@ -194,7 +194,7 @@ func (b *backup) open() error {
 		return err
 	}
 	if i := slices.IndexFunc(there, func(e fs.DirEntry) bool { return e.Name() != manifestName+".part" }); i >= 0 {
-		return fmt.Errorf("%s holds %s, but no backup: choose an empty or missing folder", folder, there[i].Name())
+		return fmt.Errorf("%s has %s, but no backup: choose an empty or missing folder", folder, there[i].Name())
 	}
 	b.m = &Manifest{Format: Format, ID: strings.ToLower(rand.Text()[:16]), Database: b.db.Database(), Begun: time.Now().UTC()}
 	return b.m.save(folder)
@@ -300,7 +300,7 @@ func (b *backup) quiet(ctx context.Context) ([]stream.Source, []flow.Forget, err
 // unchanged fails when a change since the hold makes later copies inconsistent with it.
 func (b *backup) unchanged(ctx context.Context) error {
 	if frozen, err := b.db.Frozen(ctx, b.m.Tables); err != nil || !frozen {
-		return cmp.Or(err, errors.New("its frozen tables were dropped, by another backup or by hand"))
+		return cmp.Or(err, errors.New("its frozen tables were dropped, by another backup or manually"))
 	}
 	sources, orders, err := b.quiet(ctx)
 	if err != nil {

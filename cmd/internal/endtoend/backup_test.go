@@ -237,7 +237,7 @@ func TestARestoreWritesOverNothing(t *testing.T) {
 	wants("is not empty: table", restore...)
 	full := t.TempDir()
 	fatal.If(t, os.WriteFile(filepath.Join(full, "mine"), nil, 0o600))
-	wants("is not empty, it holds mine", "restore", "--from", copied, "--into", full)
+	wants("is not empty, it has mine", "restore", "--from", copied, "--into", full)
 	stopped := func(p *process) {
 		t.Helper()
 		if code := p.stop(); code != 0 {

@@ -168,7 +168,7 @@ func TestOperatorsCommands(t *testing.T) {
 		code, out := run(t, "sluice", append(args, "--yes")...)
 		var checkpoint int
 		_, _ = fmt.Sscanf(out, "lane 1: checkpoint %d", &checkpoint)
-		if code != 0 || checkpoint == 0 || wantText(out, fmt.Sprintf("resumes after message %d ", checkpoint)) != nil { // which the lane proves unchanged
+		if code != 0 || checkpoint == 0 || wantText(out, fmt.Sprintf("resumes after message %d ", checkpoint)) != nil { // the lane has the checkpoint's message
 			t.Errorf("with --yes: exit %d: %s", code, out)
 		}
 	})
@@ -178,11 +178,11 @@ func TestOperatorsCommands(t *testing.T) {
 	})
 	t.Run("tables report their retention, which can be set", func(t *testing.T) {
 		args := []string{"migrate", "ttl", "--data", s.data, "--nats", "nats://" + s.nats, "--clickhouse", "clickhouse://default@" + s.clickhouse + "/flow"}
-		const before = "flow.records keeps rows 400 days after the day on which they were stored\nflow.counts_1m keeps rows 400 days after the day on which they were stored\nflow.changes keeps rows forever"
+		const before = "flow.records keeps rows 400 days after the day of storage\nflow.counts_1m keeps rows 400 days after the day of storage\nflow.changes keeps rows forever"
 		if code, out := run(t, "sluice", args...); code != 0 || wantText(out, before) != nil {
 			t.Errorf("exit %d: %s", code, out)
 		}
-		const then = "flow.records keeps rows forever\nflow.counts_1m keeps rows 400 days after the day on which they were stored\nflow.changes keeps rows 30 days after the day on which they were stored"
+		const then = "flow.records keeps rows forever\nflow.counts_1m keeps rows 400 days after the day of storage\nflow.changes keeps rows 30 days after the day of storage"
 		if code, out := run(t, "sluice", append(args, "--keep-records=forever", "--keep-changes=30d")...); code != 0 || wantText(out, then) != nil {
 			t.Errorf("exit %d: %s", code, out)
 		}
@@ -191,7 +191,7 @@ func TestOperatorsCommands(t *testing.T) {
 				{"bpmnProcessId":"old","bpmnElementType":"PROCESS","elementId":"old","processInstanceKey":77}}`, position+1, time.Now().AddDate(-2, 0, position).UnixMilli(), intent))))
 		}
 		s.eventuallyQuery(20*time.Second, "SELECT state FROM flow.v_process_instances WHERE process_instance_key = '77'", "COMPLETED") // a later end would stay for days
-		const kept = "aggregate tables keep ended instances 365 days after the day on which the last of them happened"
+		const kept = "aggregate tables keep ended instances 365 days after the day of their last event"
 		if code, out := run(t, "sluice", append(args, "--keep-instances=365d")...); code != 0 || wantText(out, kept) != nil {
 			t.Errorf("exit %d: %s", code, out)
 		}

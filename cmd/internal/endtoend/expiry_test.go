@@ -102,7 +102,7 @@ func TestExpiredAndMissingNeverLookAlike(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.keep("2d")
-	if out := s.sluice(0, s.recountArgs()...); !strings.Contains(out, daysAgo(40)+": records stored on ") || !strings.Contains(out, daysAgo(0)+": the counters are right") {
+	if out := s.sluice(0, s.recountArgs()...); !strings.Contains(out, daysAgo(40)+": records stored on ") || !strings.Contains(out, daysAgo(0)+": the counters are correct") {
 		t.Errorf("a day in doubt has expired, and recount says:\n%s", out)
 	}
 	kept("due, and not merged away", 2, "6")

@@ -185,7 +185,7 @@ func begin(s *stream.Stream, db *warehouse.DB, cfg Config, r *Receipt) *forgetti
 	return &forgetting{cfg: cfg, stream: s, db: db, receipt: r}
 }
 
-var errNone = errors.New("it was forgotten, has expired, or is of another source than --source")
+var errNone = errors.New("it was forgotten, has expired, or belongs to another source: check --source")
 
 // find adds the instances to the receipt.
 func (f *forgetting) find(ctx context.Context) error {
@@ -212,7 +212,7 @@ func (f *forgetting) find(ctx context.Context) error {
 			return err
 		}
 		if len(running) > 0 && !cfg.Running {
-			return fmt.Errorf("%d of the instances have not ended, such as %s of source %q: cancel them in the engine, or add --running, and their later records are stored", len(running), running[0], s.Source)
+			return fmt.Errorf("%d instances are active, such as %s of source %q: cancel them in the engine, or add --running, which stores their later records", len(running), running[0], s.Source)
 		}
 		last, err := f.db.LastOf(ctx, s) // an engine's clock may be ahead
 		if err != nil {

@@ -1,5 +1,5 @@
-// Command notices prints the licences of everything that the three programs of a platform
-// are made of: each module, Go itself, and what the console serves: notices OS ARCH.
+// Command notices prints the licences of the three programs of a platform: of each module,
+// Go, and the console's files: notices OS ARCH.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// part is what has licences of its own: a module, Go, or a file of the console.
+// part has its own licences: a module, Go, or a file of the console.
 type part struct {
 	name  string
 	files map[string]bool // paths of its licences
@@ -74,7 +74,7 @@ func write(w io.Writer, root string) error {
 		if err := d.Decode(&of); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return fmt.Errorf("read what the programs are made of: %w", err)
+			return fmt.Errorf("list the modules of the programs: %w", err)
 		}
 		if m := of.Module; m != nil && !m.Main {
 			if _, ok := parts[m.Path]; !ok {
@@ -103,7 +103,7 @@ func write(w io.Writer, root string) error {
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		p := parts[name]
 		if len(p.files) == 0 {
-			return fmt.Errorf("%s has no licence file: look whether it may be distributed", p.name)
+			return fmt.Errorf("%s has no licence file: check whether it may be distributed", p.name)
 		}
 		for _, file := range slices.Sorted(maps.Keys(p.files)) {
 			text, err := os.ReadFile(file)

@@ -82,7 +82,7 @@ func (c ClickHouse) Config() (warehouse.Config, error) {
 
 // Business has the option of the variable with the business key.
 type Business struct {
-	BusinessKey string `help:"Name of the variable of instances whose value is their business key, where they have no businessId. Empty: as named before. sluice rebuild applies it to earlier records."`
+	BusinessKey string `help:"Variable with the business key of instances that have no businessId. Empty: unchanged. Only sluice rebuild applies it to earlier records."`
 }
 
 // Retention has the options of the retention of processed data.
@@ -104,7 +104,7 @@ func (i *Ingester) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // Work returns the ingester as a service that opens the streams. reachable returns once
-// ClickHouse is worth connecting to. The caller runs opsServer.
+// ClickHouse may accept connections. The caller runs opsServer.
 func (i *Ingester) Work(lanes *stream.Stream, reachable Service, opsServer *ops.Server, log *slog.Logger) Service {
 	started := opsServer.Starting("waiting for NATS, ClickHouse and its schema")
 	return func(ctx context.Context) error { return i.work(ctx, lanes, reachable, opsServer, started, log) }

@@ -36,7 +36,7 @@ func BoundMemory(memory int64) error {
 }
 
 // inFlight is the byte budget of bodies being read or published. A body is in memory up
-// to three times at once: as received, parsed, and as messages in flight.
+// to three times: as received, parsed, and as messages in flight.
 func (a *API) inFlight() (int64, error) {
 	c := a.Config
 	share := c.InFlightBytes
@@ -61,9 +61,9 @@ func Bulks(c api.Config) int64 {
 	return 4 * int64(c.BulkBytes)
 }
 
-// blocks is the byte budget of the closed blocks of all lanes. Each lane has two blocks
-// with capacity to grow, and one of them encoded where the connection to ClickHouse is
-// compressed: up to five times as much. One deduplication token covers at most MaxBlockBytes.
+// blocks is the byte budget of the closed blocks of all lanes. A lane takes up to five times
+// as much: two blocks with room to grow, and one encoded for a compressed connection.
+// One deduplication token covers at most MaxBlockBytes.
 func (i *Ingester) blocks() int { return int(min(i.Memory/8, ingest.MaxBlockBytes)) }
 
 // identities is the byte budget of the deduplication index.

@@ -33,7 +33,7 @@ const drainTime = 10 * time.Second
 // stops it, and returns the exit status.
 //
 // The first SIGINT or SIGTERM cancels the context, which drains; the second
-// one exits at once.
+// one exits immediately.
 func Program(name, description string, cli any) int {
 	easeTimers()
 	parser, err := kong.New(cli,
@@ -88,9 +88,9 @@ var servers = []string{"api ", "ingester ", "sluice up", "sluice nats", "sluice 
 // stoppedEarly is the error of a command stopped before it finished.
 func stoppedEarly(rest error) error {
 	if rest == nil {
-		return errors.New("stopped before it was done")
+		return errors.New("stopped before completion")
 	}
-	return fmt.Errorf("stopped before it was done: %w", rest)
+	return fmt.Errorf("stopped before completion: %w", rest)
 }
 
 // UntilStopped removes the cancellation errors of a stop, for commands that run until
@@ -121,7 +121,7 @@ func handleSignals(stop func(), log *slog.Logger) {
 	stop()
 	select {
 	case <-signals:
-		log.Error("stopped at once by a second signal")
+		log.Error("killed by a second signal")
 	case <-time.After(drainTime):
 		log.Error("not drained in time: exiting", "bound", drainTime)
 	}

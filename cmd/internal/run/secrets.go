@@ -42,7 +42,7 @@ func MakeSecrets(folder string, names ...string) error {
 		}
 		secret := make([]byte, 32)
 		rand.Read(secret) // never fails
-		// Two programs may start at once: the first link wins, and its file is complete.
+		// Two programs may start concurrently: the first link wins, and its file is complete.
 		part := fmt.Sprintf("%s.%d", file, os.Getpid())
 		if err := os.WriteFile(part, []byte(hex.EncodeToString(secret)+"\n"), 0o600); err != nil {
 			return fmt.Errorf("create a secret: %w", err)

@@ -46,7 +46,7 @@ func (v *verifier) doubts(lane int, all []flow.Doubt) {
 		if d.Stored > v.line {
 			v.report.recount(d.Day)
 		} else {
-			v.note("counters of %s were in doubt for records that lane %d stored on %s: these have expired, unproved", d.Day, lane, d.Stored)
+			v.note("counters of %s were in doubt for records that lane %d stored on %s: these have expired and cannot be compared", d.Day, lane, d.Stored)
 		}
 	}
 }

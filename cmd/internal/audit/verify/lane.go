@@ -82,7 +82,7 @@ func (l *lane) account(ctx context.Context) error {
 		return err
 	}
 	if l.unsure > 0 {
-		l.note("%d records of lane %d have no row, and their originals may be purged or expired: only the totals account for them", l.unsure, l.Lane.Lane)
+		l.note("%d records of lane %d have no row, and their originals may be purged or expired: only the totals count them", l.unsure, l.Lane.Lane)
 	}
 	return l.before(ctx)
 }

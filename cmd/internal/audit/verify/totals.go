@@ -22,7 +22,7 @@ func (l *lane) before(ctx context.Context) error {
 	purged, ok := subtract(p.Totals, l.kept)
 	switch {
 	case !ok:
-		l.problem("the totals of lane %d are %s, less than its messages up to %d: %s; the lane state was restored to an earlier one, or edited",
+		l.problem("the totals of lane %d are %s, less than its messages up to %d: %s; an earlier lane state was restored, or it was edited",
 			l.Lane.Lane, text(p.Totals), l.Settled, text(l.kept))
 		return nil
 	case p.Totals.Read != p.Totals.Sum():
@@ -49,12 +49,12 @@ func (l *lane) before(ctx context.Context) error {
 	}
 	rows += l.ForgottenBefore
 	if purged.Stored > stored && l.line != "" {
-		l.note("%d rows of lane %d were stored up to %s and are expired", purged.Stored-stored, l.Lane.Lane, l.line)
+		l.note("%d rows of lane %d, stored up to %s, are expired", purged.Stored-stored, l.Lane.Lane, l.line)
 	}
 	switch {
 	case rows == stored:
 	case rows < stored && !known:
-		l.note("lane %d stored rows on more than %d days, and the earliest have expired in part: up to %d rows of messages before %d are expired or missing", l.Lane.Lane, flow.MaxStoredDays, stored-rows, l.First)
+		l.note("lane %d stored rows on more than %d days, and the earliest have partly expired: up to %d rows of messages before %d are expired or missing", l.Lane.Lane, flow.MaxStoredDays, stored-rows, l.First)
 	case rows < stored:
 		days, err := l.lacking(ctx)
 		if err != nil {
