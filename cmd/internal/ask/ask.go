@@ -199,7 +199,7 @@ func cells(columns []column, row []json.RawMessage) []cell {
 	return all
 }
 
-// short prints a float with the 15 digits that it has of a decimal: 54200 and not 54199.99999999999. Other texts stay.
+// short rounds a float to 15 digits: 54200, not 54199.99999999999. Other texts are unchanged.
 func short(number string) string {
 	f, err := strconv.ParseFloat(number, 64)
 	if err != nil || !strings.ContainsAny(number, ".eE") {

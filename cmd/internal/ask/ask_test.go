@@ -108,7 +108,7 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongIsNamed: a question, a parameter, a format.
+// TestWhatIsWrongIsNamed: an unknown question, parameter, or format.
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]ask.Config{
@@ -142,7 +142,7 @@ func TestAllQuestionsAreListed(t *testing.T) {
 	}
 }
 
-// TestTheStatementCanBePrinted with the values in it, and nothing is asked.
+// TestTheStatementCanBePrinted: with its values, without running it.
 func TestTheStatementCanBePrinted(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -154,7 +154,7 @@ func TestTheStatementCanBePrinted(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatFailsIsNotPrinted: in its middle, as old versions do, or before it.
+// TestAnAnswerThatFailsIsNotPrinted: with an error within it, as of old versions, or before it.
 func TestAnAnswerThatFailsIsNotPrinted(t *testing.T) {
 	t.Parallel()
 	head := `["source","key"]` + "\n" + `["String","Int64"]` + "\n"

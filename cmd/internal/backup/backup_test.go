@@ -41,7 +41,7 @@ func TestABackupIsReadBeforeItIsRestored(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*backup.Manifest)
 		damage func(folder string) error
-		says   string // empty: it is whole
+		says   string // part of the error; empty: valid
 	}{
 		"whole":             {},
 		"of a later format": {change: func(m *backup.Manifest) { m.Format = 2 }, says: "has format 2, but this version reads only format 1"},

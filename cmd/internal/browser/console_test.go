@@ -48,8 +48,7 @@ func signedIn(t *testing.T) *tab {
 	return tb
 }
 
-// allow403 forgets what Chromium says about answers that were meant to be
-// refusals.
+// allow403 drops Chromium's errors about expected 403 answers.
 func (tb *tab) allow403() {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
@@ -62,8 +61,8 @@ func (tb *tab) allow403() {
 	tb.wrong = rest
 }
 
-// TestNowIsLiveUnderLoad: numbers move by themselves, the focus stays meanwhile, and the
-// keyboard reaches everything.
+// TestNowIsLiveUnderLoad: numbers refresh, the focus stays, and the keyboard reaches
+// everything.
 func TestNowIsLiveUnderLoad(t *testing.T) {
 	load(t, "--records", "1000000", "--rate", "3000", "--batch", "100", "--connections", "4")
 	tb := signedIn(t)
@@ -79,7 +78,7 @@ func TestNowIsLiveUnderLoad(t *testing.T) {
 	tb.is("the total moves, and the focus stays", total+" !== "+quoted(before)+` && document.activeElement === document.querySelector('.cards a')`)
 	tb.accessible()
 	tb.picture("now")
-	// The first key goes to the link that skips the menu, the second into it.
+	// The first Tab reaches the link that skips the menu, the second the menu.
 	tb.open("/")
 	tb.do(chromedp.KeyEvent(kb.Tab))
 	tb.is("the skip link comes first", `document.activeElement.className === 'skip' && document.activeElement.getBoundingClientRect().left >= 0`)
@@ -87,8 +86,7 @@ func TestNowIsLiveUnderLoad(t *testing.T) {
 	tb.is("it leads to the content", `document.activeElement.id === 'main'`)
 }
 
-// TestAListRefreshes: on request a list is read again by itself, and what was opened stays
-// open.
+// TestAListRefreshes: on request a list refreshes automatically, and open details stay open.
 func TestAListRefreshes(t *testing.T) {
 	load(t, "--records", "1000000", "--rate", "1000", "--batch", "100", "--connections", "2")
 	tb := signedIn(t)
@@ -120,8 +118,8 @@ func TestEveryPageUnderLoad(t *testing.T) {
 	}
 }
 
-// TestADeadLetterIsReplayed: ClickHouse refuses a record; it is found, looked at,
-// replayed when it would be taken, and stored.
+// TestADeadLetterIsReplayed: ClickHouse rejects a record; its letter is viewed, replayed after
+// the fix, and stored.
 func TestADeadLetterIsReplayed(t *testing.T) {
 	query(t, "ALTER TABLE flow.records ADD CONSTRAINT not_poison CHECK error_message != 'poison'")
 	post(t, fmt.Sprintf(`[{"id":"browser-1","recordType":"EVENT","valueType":"JOB","intent":"FAILED","timestamp":%d,"value":{"bpmnProcessId":"order","errorMessage":"poison"}}]`, time.Now().UnixMilli()))
@@ -155,8 +153,7 @@ func TestADeadLetterIsReplayed(t *testing.T) {
 	tb.shows("Replayed and dropped", "replayed", "local")
 }
 
-// TestTheEngineRestartsWhileThePageIsOpen: the page says so in words, by
-// itself, and so it does when all is well again.
+// TestTheEngineRestartsWhileThePageIsOpen: the open page reports the outage and the recovery.
 func TestTheEngineRestartsWhileThePageIsOpen(t *testing.T) {
 	tb := signedIn(t)
 	tb.open("/")
@@ -170,7 +167,7 @@ func TestTheEngineRestartsWhileThePageIsOpen(t *testing.T) {
 	fatal.If(t, stage.SignalEngine(syscall.SIGKILL))
 	eventually(t, patience, func() error {
 		if page := tb.text(); strings.Contains(page, "ClickHouse does not answer") || !strings.Contains(page, "is ready") {
-			return fmt.Errorf("the page does not see that it is back:\n%s", page)
+			return fmt.Errorf("the page does not show the recovery:\n%s", page)
 		}
 		return nil
 	})

@@ -14,8 +14,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// hostileNames are names of processes, elements, variables and errors that would
-// like to be something else.
+// hostileNames are names of processes, elements, variables and errors with markup, escapes,
+// or parameters.
 var hostileNames = map[string]string{
 	"a script":         `<script>window.owned=1</script>`,
 	"an attribute":     `"><img src=x onerror="window.owned=1">`,
@@ -39,7 +39,7 @@ const (
 		</bpmndi:BPMNPlane></bpmndi:BPMNDiagram></bpmn:definitions>`
 )
 
-// hostileDiagrams are what a PROCESS record may have in place of one.
+// hostileDiagrams are invalid or malicious diagrams of PROCESS records.
 var hostileDiagrams = map[string]string{
 	"entities":  fmt.Sprintf(bpmn, entities, "&c;&x;&f;"),
 	"markup":    fmt.Sprintf(bpmn, "", "&lt;img src=x onerror=&quot;window.owned=1&quot;&gt;"),
@@ -48,8 +48,8 @@ var hostileDiagrams = map[string]string{
 	"very deep": strings.Repeat("<a>", 50_000),
 }
 
-// TestHostileRecordsDoNoHarm: whatever stands in records is shown as it is, and
-// turns, breaks and runs nothing on any page.
+// TestHostileRecordsDoNoHarm: pages show the content of records literally, and nothing of it
+// changes the layout or runs.
 func TestHostileRecordsDoNoHarm(t *testing.T) {
 	at, key := time.Now().Add(-time.Minute).UnixMilli(), int64(770_000)
 	var records []map[string]any
@@ -91,7 +91,7 @@ func TestHostileRecordsDoNoHarm(t *testing.T) {
 	body, err := json.Marshal(records)
 	fatal.If(t, err)
 	post(t, string(body))
-	eventually(t, patience, func() error { // the folds hear of records a moment after these can be seen
+	eventually(t, patience, func() error { // aggregates are queryable a moment after their records
 		for table, want := range map[string]int{"process_instances": len(pages), "incidents": len(hostileNames) + 1, "variables": len(hostileNames) + 1} {
 			if n := query(t, "SELECT uniqExact(process_instance_key) FROM flow."+table+" WHERE process_instance_key LIKE '77____'"); n != fmt.Sprint(want) {
 				return fmt.Errorf("%s of %d are in %s", n, want, table)
@@ -119,7 +119,7 @@ func TestHostileRecordsDoNoHarm(t *testing.T) {
 		look(path)
 	}
 	for _, name := range []string{"a NUL", "a parameter", "quotes"} {
-		// What is quoted in a statement is the name, and nothing of it is a parameter.
+		// Statements quote the name, and nothing in it is a parameter.
 		tb.open(pages[name][1])
 		said, err := evaluate[string](tb, count+`(document.querySelector('a.fig[href*="state=ACTIVE"]').getAttribute('href'), 'count')`)
 		if err != nil || said != "1" {

@@ -7,16 +7,15 @@ import (
 	"github.com/chromedp/cdproto/network"
 )
 
-// offline cuts the network of the tab, or lets it through again.
+// offline disables or enables the network of the tab.
 func (tb *tab) offline(is bool) {
 	tb.t.Helper()
 	conditions := &network.Conditions{Offline: is, DownloadThroughput: -1, UploadThroughput: -1}
 	call(tb, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{conditions}})
 }
 
-// TestALostConnectionIsTakenUpAgain: a page that follows something says when it
-// cannot, goes on by itself, lets go while it is not seen, and asks for a sign-in when
-// the console has forgotten.
+// TestALostConnectionIsTakenUpAgain: a live page reports a lost connection, resumes
+// automatically, pauses while hidden, and asks for a sign-in when the session has expired.
 func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 	tb := signedIn(t)
 	tb.expects = true // requests fail, which is no error of the page

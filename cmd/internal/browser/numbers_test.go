@@ -14,17 +14,17 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// Digits that are no numbers of something. Everything else with a digit in it is a
-// time, a name, a key or a value of one thing (.id, .name, .text, .why, .way, code), a
-// value of the answer, the first line of a list, or leads to what it counts.
+// Texts with digits that count nothing. Every other digit is part of a time, a name, a key or
+// a value (.id, .name, .text, .why, .way, code), of an answer, of the first line of a list, or
+// of a link to the counted rows.
 var worded = []string{
 	"p50", "p95", // percentiles
-	"last 24 hours", "last 7 days", "last 30 days", // what can be chosen
+	"last 24 hours", "last 7 days", "last 30 days", // choices
 	"last 2,000", "at most 100", "than 20,000", // bounds of a page
 	"At most 50 per second; the last 200",
 }
 
-// unlinked lists numbers without a link, numbers that show another value than their own, and times
+// unlinked lists numbers without a link, numbers whose text differs from their value, and times
 // without a zone.
 const unlinked = `(worded => {
 	const wrong = [];
@@ -54,10 +54,10 @@ const unlinked = `(worded => {
 	return wrong;
 })`
 
-// linked checks that every number of the page leads to what makes it.
+// linked checks that every number of the page links to its rows.
 func (tb *tab) linked(page string) {
 	tb.t.Helper()
-	known, _ := json.Marshal(worded) // never fails of strings
+	known, _ := json.Marshal(worded) // cannot fail
 	wrong, err := evaluate[[]string](tb, unlinked+"("+string(known)+")")
 	fatal.If(tb.t, err)
 	for _, what := range wrong {
@@ -65,17 +65,17 @@ func (tb *tab) linked(page string) {
 	}
 }
 
-// number is one on a page: what it says, and where it leads.
+// number is a number on a page, with its link.
 type number struct{ Is, Value, Href string }
 
-// count is what the first line of a list says.
+// count is the value in the first line of a list.
 const count = `(async (href, is) => {
 	const page = new DOMParser().parseFromString(await (await fetch(href, { headers: { Accept: 'text/html' } })).text(), 'text/html');
 	const sum = page.querySelector('.sum data[data-is=' + is + ']');
 	return sum ? sum.getAttribute('value') : page.querySelector('main').innerText.slice(0, 500);
 })`
 
-// real posts what a broker of Camunda 8.6.0 wrote, under a source of its own, once.
+// real posts the records of a Camunda 8.6.0 broker, under their own source, once.
 func real(t *testing.T) {
 	t.Helper()
 	if query(t, "SELECT count() FROM flow.sources WHERE source = 'broker'") != "0" {
@@ -95,7 +95,7 @@ func real(t *testing.T) {
 }
 
 // TestEveryNumberLeadsToWhatItCounts walks all pages, of a simulated engine and of a real
-// broker: no number is there that leads nowhere, and each is as the page behind it says.
+// broker: every number has a link, and the linked page has the same value.
 func TestEveryNumberLeadsToWhatItCounts(t *testing.T) {
 	simulated(t)
 	real(t)
@@ -108,14 +108,14 @@ func TestEveryNumberLeadsToWhatItCounts(t *testing.T) {
 	fatal.If(t, err)
 	process := query(t, "SELECT bpmn_process_id FROM flow.v_process_instances WHERE source = 'broker' GROUP BY 1 ORDER BY count() DESC LIMIT 1")
 	span := "&from=2020-01-01T00:00:00Z&to=" + time.Now().UTC().Format(time.RFC3339)
-	since, lists := time.Now(), map[string]string{} // what each list says
+	since, lists := time.Now(), map[string]string{} // the value of each list
 	for _, path := range []string{
 		"/processes?x=1" + span, "/process?source=local&id=order" + span, "/process/elements?source=local&id=order" + span, "/process?source=broker&id=" + process + span,
 		"/instances?source=broker" + span, "/incidents?window=all", "/jobs?source=broker" + span, "/tasks?window=all", "/timers?source=broker" + span, "/messages?source=broker" + span, "/decisions?source=local&window=all",
 		stuck, record, "/records", "/query?question=throughput", "/dead", "/sources", "/",
 	} {
 		tb.open(path)
-		if path == "/" { // open work is counted once a minute: what was posted before is in it then
+		if path == "/" { // open work is counted once a minute
 			eventually(t, 2*time.Minute, func() error {
 				if counted, err := evaluate[bool](tb, fmt.Sprintf(`new Date(new URL(document.querySelector('.problems a[href*=as_of]').href).searchParams.get('as_of')) > %d`, since.UnixMilli())); err != nil || !counted {
 					return fmt.Errorf("open work is not counted (%v)", err)
@@ -145,7 +145,7 @@ func TestEveryNumberLeadsToWhatItCounts(t *testing.T) {
 				lists[place] = said
 			}
 			if said != n.Value && n.Is != "total" { // which grows until now
-				t.Errorf("%s: %s %s leads to %s, which says %s", path, n.Is, n.Value, n.Href, said)
+				t.Errorf("%s: %s %s links to %s, which has %s", path, n.Is, n.Value, n.Href, said)
 			}
 		}
 	}
@@ -155,8 +155,7 @@ func TestEveryNumberLeadsToWhatItCounts(t *testing.T) {
 	tb.totals()
 }
 
-// totals compares the figures of the first page with the tables that make them, when
-// nothing moves.
+// totals compares the figures of the overview with its tables, without load.
 func (tb *tab) totals() {
 	tb.t.Helper()
 	tb.open("/")
@@ -174,9 +173,9 @@ func (tb *tab) totals() {
 			};
 			return [...document.querySelectorAll('.cards > div')].flatMap(card => {
 				const name = card.querySelector('dt').textContent, rate = card.querySelector('small');
-				if (name === 'Dead-lettered') return []; // also of no lane: its link leads to all of them
+				if (name === 'Dead-lettered') return []; // not by lane
 				const shown = of((rate ? card.querySelector('.sum a') : card.querySelector('dd a')).textContent);
-				return shown === want[name] ? [] : [name + ' is ' + shown + ', and ' + want[name] + ' where it comes from'];
+				return shown === want[name] ? [] : [name + ' is ' + shown + ', but ' + want[name] + ' in its table'];
 			});
 		})()`)
 		if err == nil && len(wrong) > 0 {

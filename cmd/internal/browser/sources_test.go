@@ -10,8 +10,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestAnEngineIsAddedAndRejected: the Sources page makes a token, which is accepted, makes
-// another, and revokes them all; then the engine is on the first page as a rejected client.
+// TestAnEngineIsAddedAndRejected: the Sources page creates a token, which is accepted, and
+// another, and revokes both; then the overview lists the engine as a rejected client.
 func TestAnEngineIsAddedAndRejected(t *testing.T) {
 	tb := signedIn(t)
 	press := func(do string, more ...chromedp.Action[chromedp.Void]) (token string) {

@@ -122,7 +122,7 @@ func postAs(token, body string, status int) error {
 	return nil
 }
 
-// query asks ClickHouse as its admin.
+// query queries ClickHouse as admin.
 func query(t *testing.T, sql string) string {
 	t.Helper()
 	answer, err := stage.Query(t.Context(), sql)
@@ -156,6 +156,6 @@ func eventually(t *testing.T, limit time.Duration, what func() error) {
 }
 
 func quoted(text string) string {
-	b, _ := json.Marshal(text) // never fails of a string
+	b, _ := json.Marshal(text) // cannot fail
 	return string(b)
 }

@@ -127,7 +127,7 @@ func (tb *tab) next() fetch.RequestID {
 	case id := <-tb.kept:
 		return id
 	case <-time.After(patience):
-		tb.t.Fatalf("nothing was asked for\n%s", tb.text())
+		tb.t.Fatalf("no request was paused\n%s", tb.text())
 		return ""
 	}
 }

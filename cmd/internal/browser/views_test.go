@@ -13,8 +13,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// simulated posts what a simulated engine wrote in the last day, once for all
-// tests, and waits until it can be queried.
+// simulated posts a simulated engine's records of the last day, once for all tests, and waits
+// until they are queryable.
 func simulated(t *testing.T) {
 	t.Helper()
 	if stage.simulated {
@@ -26,20 +26,20 @@ func simulated(t *testing.T) {
 	}
 }
 
-// drawn waits until the diagram is there.
+// drawn waits until the diagram is drawn.
 func (tb *tab) drawn() {
 	tb.t.Helper()
 	tb.is("the diagram is drawn", `document.querySelector('.diagram').dataset.drawn === 'yes' && document.querySelectorAll('.diagram .djs-shape').length > 5`)
 }
 
-// heated waits until what has happened at elements is there, which comes after its page.
+// heated waits until executions and times are loaded, after the page.
 func (tb *tab) heated() {
 	tb.t.Helper()
 	tb.is("the elements are there", `(p => p.getAttribute('aria-busy') === 'false' && p.querySelectorAll('tbody tr').length > 0)(document.querySelector('.later'))`)
 }
 
-// TestAnIncidentIsSeenAndFound: the list of processes shows that there are some,
-// the diagram where, and the instance why; it is found by what it says.
+// TestAnIncidentIsSeenAndFound: the list of processes counts incidents, the diagram shows their
+// elements, the instance their messages; a search for the message finds them.
 func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	simulated(t)
 	tb := signedIn(t)
@@ -89,9 +89,8 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.shows("instance key")
 }
 
-// TestWhatHappenedComesAfterItsPage: the page of a process is there before what has
-// happened at its elements. It says so, and why it does not come; then it is tried again,
-// and nothing moves when it is there.
+// TestWhatHappenedComesAfterItsPage: the page of a process loads executions and times last. It
+// shows their state and errors; a retry loads them without moving the page.
 func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	simulated(t)
 	tb := signedIn(t)
@@ -144,7 +143,7 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	tb.is("the table is on a page of its own", `document.querySelectorAll('.later tbody tr').length > 5 && !document.querySelector('[data-again]')`)
 	tb.accessible()
 
-	// When the session is over, what comes later asks for a sign-in, and leads back.
+	// Without a session the later part asks for a sign-in, which leads back.
 	tb.keep("*/process/elements?*")
 	tb.open("/process?source=local&id=order&window=7d")
 	call(tb, fetch.FailRequest, fetch.FailRequestParams{RequestID: tb.next(), ErrorReason: network.ErrorReasonConnectionReset})
@@ -155,8 +154,8 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	tb.is("it comes back to the page", `document.querySelector('[name=next]').value === '/process?source=local&id=order&window=7d'`)
 }
 
-// TestAStatementIsAsked: a question is run by Ctrl+Enter, drawn, and kept in the address and
-// by name; names complete; and what is no question is refused.
+// TestAStatementIsAsked: Ctrl+Enter runs a question, whose result is charted; the address and a
+// saved name keep it; names complete; a statement that writes is rejected.
 func TestAStatementIsAsked(t *testing.T) {
 	simulated(t)
 	tb := signedIn(t)
@@ -194,8 +193,7 @@ func TestAStatementIsAsked(t *testing.T) {
 	}
 }
 
-// TestRecordsAreFollowed: what is stored is seen while it is, until the user says
-// stop.
+// TestRecordsAreFollowed: records appear as they are stored, until the user pauses.
 func TestRecordsAreFollowed(t *testing.T) {
 	load(t, "--records", "1000000", "--rate", "2000", "--batch", "100", "--connections", "2")
 	tb := signedIn(t)

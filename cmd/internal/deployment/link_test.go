@@ -12,7 +12,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// echo answers every line with the line, after a name.
+// echo answers each line with a name and the line.
 func echo(t *testing.T, name string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

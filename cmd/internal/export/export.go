@@ -5,7 +5,7 @@
 // its bytes, unchanged. The answer is streamed. An interrupted export leaves no file.
 //
 //	export.go    runs a statement and checks that its answer is complete
-//	cases.sql    the instances, and what both kinds of log say of them
+//	cases.sql    the instances, with their attributes in both kinds of log
 //	events.sql   the events, one row each
 //	xes.go       these rows as XES
 //	objects.sql  objects and their events
@@ -68,7 +68,7 @@ var formats = map[string]printed{
 // texts are the columns of events.sql with text of engines and models.
 var texts = regexp.MustCompile("(?m)^    (.+) AS `(case:concept:name|concept:name|org:resource|bpmn:name|bpmn:type|case:(?:source|process|tenant|name|parent|root|variable\\..*))`")
 
-// forSpreadsheets puts a ' before texts that a spreadsheet would take for a formula, and not before numbers.
+// forSpreadsheets puts a ' before texts that a spreadsheet would run as a formula.
 func forSpreadsheets(sql string) string {
 	return texts.ReplaceAllString(sql, `    if(match($1, '^[=+@\t\r-]') AND NOT match($1, '^-?[0-9]+([.][0-9]+)?$$'), concat('''', $1), $1) AS `+"`$2`")
 }

@@ -31,7 +31,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// readers read the events of a file, in the order in which they stand there.
+// readers read the events of a file, in its order.
 var readers = map[string]func(t *testing.T, r io.Reader) []step{
 	"xes": readXES, "csv": readCSV, "ndjson": readNDJSON, "parquet": readParquet,
 }
@@ -63,8 +63,7 @@ func open(t *testing.T, file string) io.Reader {
 	return unpacked
 }
 
-// TestEachFormatMatchesTheSimulation reads the logs back, and compares them with what
-// has happened in the engines.
+// TestEachFormatMatchesTheSimulation reads the logs, and compares them with the simulation.
 func TestEachFormatMatchesTheSimulation(t *testing.T) {
 	w := simulated(t)
 	from := time.Date(2025, 11, 21, 5, 20, 0, 0, time.UTC)
@@ -105,8 +104,7 @@ func lines(all []step) []string {
 	return texts
 }
 
-// inOrder fails when the events of an instance are not together, or not in the
-// order of time.
+// inOrder fails when the events of an instance are not adjacent, or not in time order.
 func inOrder(t *testing.T, all []step) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -117,13 +115,13 @@ func inOrder(t *testing.T, all []step) {
 			}
 			continue
 		}
-		fatal.When(t, seen[s.instance], "the events of %s are not together", s.instance)
+		fatal.When(t, seen[s.instance], "the events of %s are not adjacent", s.instance)
 		seen[s.instance] = true
 	}
 }
 
-// TestAnExportThatFailsLeavesNoFile: ClickHouse fails before its answer, or in the
-// middle of it, as old versions and new ones do, or the command is interrupted.
+// TestAnExportThatFailsLeavesNoFile: ClickHouse fails before its answer or within it, like old
+// and new versions, or the command is interrupted.
 func TestAnExportThatFailsLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	whole := map[string]string{"csv": "\"a\"\n", "ndjson": "{\"a\":1}\n", "xes": "{}\n", "parquet": "PAR1", "ocel": "\"a\"\t{}\n"}
@@ -222,7 +220,7 @@ func readNDJSON(t *testing.T, r io.Reader) (all []step) {
 	}
 }
 
-// readParquet lets the engine read it, by the types that are promised.
+// readParquet reads it with the engine, by the documented types.
 func readParquet(t *testing.T, r io.Reader) []step {
 	t.Helper()
 	name, _ := clickhousetest.FreshDatabase(t)
@@ -263,7 +261,7 @@ type xesAttribute struct {
 	Value   string `xml:"value,attr"`
 }
 
-// readXES reads what a log says. That it is valid, make foreign holds against a schema.
+// readXES reads the events of a log. make foreign validates logs against a schema.
 func readXES(t *testing.T, r io.Reader) (all []step) {
 	t.Helper()
 	var log struct {
@@ -311,8 +309,8 @@ func stored(t *testing.T, events ...[4]string) string {
 	return clickhousetest.Shared(t).HTTP() + "/" + name
 }
 
-// TestNoCellIsAFormula: a spreadsheet that opens the CSV calculates nothing that a model, a
-// tenant, or a variable says, and numbers stay numbers; the other formats have the texts as they are.
+// TestNoCellIsAFormula: CSV quotes texts that a spreadsheet would run as a formula, and numbers
+// stay numbers; other formats keep texts unchanged.
 func TestNoCellIsAFormula(t *testing.T) {
 	t.Parallel()
 	of := `"bpmnProcessId":"@SUM(1)","version":1,"processInstanceKey":7,"flowScopeKey":7,"elementId":"=1+1","tenantId":"-acme","bpmnElementType":`
@@ -327,8 +325,8 @@ func TestNoCellIsAFormula(t *testing.T) {
 	}
 }
 
-// TestTheRootOfCallsOfCalls: an instance names its caller and the root of all calls, and a variable
-// of an inner scope is none of its case.
+// TestTheRootOfCallsOfCalls: an instance names its caller and the root of all calls; a variable
+// of an inner scope is not an attribute of the case.
 func TestTheRootOfCallsOfCalls(t *testing.T) {
 	t.Parallel()
 	var events [][4]string

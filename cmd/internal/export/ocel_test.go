@@ -15,7 +15,7 @@ import (
 	"sluice/pkg/load/simulator"
 )
 
-// objectLog is an OCEL log as it was read, all of it as sorted texts.
+// objectLog is an OCEL log as sorted texts.
 type objectLog struct {
 	Objects, Events, OfEvents, OfObjects []string
 }
@@ -35,8 +35,7 @@ func (l *objectLog) sorted() *objectLog {
 	return l
 }
 
-// TestOCELMatchesTheSimulation reads objects, events and their relations, and compares them
-// with what has happened.
+// TestOCELMatchesTheSimulation compares objects, events and their relations with the simulation.
 func TestOCELMatchesTheSimulation(t *testing.T) {
 	w := simulated(t)
 	for _, c := range []struct {
@@ -127,13 +126,13 @@ func readOCEL(t *testing.T, file string) *objectLog {
 	}
 	for _, r := range append(l.OfEvents, l.OfObjects...) {
 		if to := r[strings.LastIndex(r, " ")+1:]; !ids[to] {
-			t.Errorf("%s relates to something that is not there", r)
+			t.Errorf("%s relates to a missing object", r)
 		}
 	}
 	return l.sorted()
 }
 
-// objects are what the log of a selection must hold.
+// objects are the expected ones of a selection.
 func (w *world) objects(s export.Selection) *objectLog {
 	l := new(objectLog)
 	for source, truth := range w.truths {
@@ -190,7 +189,7 @@ func one(l *objectLog, s export.Selection, source string, truth *simulator.Truth
 		event("instance completed", me, i.CompletedAt, with...)
 		event("instance terminated", me, i.TerminatedAt, with...)
 	}
-	// related are the objects around one of an element.
+	// related are the instance and element of an object.
 	related := func(i *simulator.Instance, e *simulator.Element) (all [][2]string) {
 		all = [][2]string{{"instance", id("instance", i.Key)}}
 		if e != nil && e.Type != "PROCESS" {

@@ -25,8 +25,7 @@ import (
 
 func TestMain(m *testing.M) { clickhousetest.Main(m) }
 
-// world is a database with what two engines have sent, and what really happened
-// in them.
+// world is a database with the records of two simulated engines, and their events.
 type world struct {
 	address string // of ClickHouse's HTTP
 	truths  map[string]*simulator.Truth
@@ -38,7 +37,7 @@ var shared struct {
 }
 
 // simulated loads the world once for all tests: shuffled, and a third of it
-// twice. Both engines give the same keys.
+// twice. Both engines use the same keys.
 func simulated(t *testing.T) *world {
 	t.Helper()
 	shared.Lock()
@@ -86,7 +85,7 @@ func simulated(t *testing.T) *world {
 	return w
 }
 
-// selected tells of an instance whether it is in a selection.
+// selected reports whether a selection has an instance.
 func selected(s export.Selection, source string, i *simulator.Instance) bool {
 	return i.StartedAt > 0 && (s.Process == "" || s.Process == i.Process.BpmnProcessID) && (s.Tenant == "" || s.Tenant == i.Tenant) &&
 		(s.Source == "" || s.Source == source) && (s.From.IsZero() || i.StartedAt >= s.From.UnixMilli()) && (s.To.IsZero() || i.StartedAt < s.To.UnixMilli())
@@ -116,7 +115,7 @@ func about(source string, truth *simulator.Truth, e *simulator.Element) []string
 // name is that of an element of simulated processes.
 func name(id string) string { return strings.ToUpper(id[:1]) + strings.ReplaceAll(id[1:], "_", " ") }
 
-// values are the chosen variables of an instance: texts as they are, all else as JSON.
+// values are the chosen variables of an instance: texts unquoted, others as JSON.
 func values(truth *simulator.Truth, i *simulator.Instance) []string {
 	all := make([]string, len(chosen))
 	for _, v := range truth.Variables {
@@ -132,7 +131,7 @@ func values(truth *simulator.Truth, i *simulator.Instance) []string {
 	return all
 }
 
-// steps are the events of a selection, in no order.
+// steps are the events of a selection, unordered.
 func (w *world) steps(s export.Selection) (all []string) {
 	for source, truth := range w.truths {
 		did := did(truth)
@@ -154,7 +153,7 @@ func (w *world) steps(s export.Selection) (all []string) {
 	return all
 }
 
-// did is who has completed which element.
+// did are workers and assignees by the element that they completed.
 func did(truth *simulator.Truth) map[*simulator.Element]string {
 	all := map[*simulator.Element]string{}
 	for _, j := range truth.Jobs {

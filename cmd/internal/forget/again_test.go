@@ -102,18 +102,17 @@ func (s *site) forget(cfg forget.Config) []*forget.Receipt {
 	return receipts
 }
 
-// wantRows says how many records of each instance there are.
+// wantRows checks the number of records of each instance.
 func (s *site) wantRows(when string, forgotten, other int) {
 	s.t.Helper()
 	got := s.exec("SELECT countIf(process_instance_key = '77'), countIf(process_instance_key = '5') FROM flow.records FINAL")
 	if want := fmt.Sprintf("%d\t%d", forgotten, other); got != want {
-		s.t.Errorf("%s: %q records of the forgotten instance and of the other, want %q", when, got, want)
+		s.t.Errorf("%s: %q records of the forgotten and of the other instance, want %q", when, got, want)
 	}
 }
 
-// TestAForgottenInstanceStaysForgotten: ClickHouse is set back to before it, and the tables
-// are to be rebuilt; its records are sent again; NATS is set back too, as by a backup from
-// before the order.
+// TestAForgottenInstanceStaysForgotten: after ClickHouse was restored from before the order and
+// its tables rebuilt, after its records are resent, and after NATS was restored too.
 func TestAForgottenInstanceStaysForgotten(t *testing.T) {
 	s := newSite(t)
 	now := time.Now().UnixMilli()
@@ -157,7 +156,7 @@ func TestAForgottenInstanceStaysForgotten(t *testing.T) {
 		t.Errorf("verify: %+v, %v", report, err)
 	}
 
-	// Of a backup from before the order: KV has none, and ClickHouse no receipt.
+	// A backup from before the order: KV has no order, and ClickHouse no receipt.
 	fatal.If(t, s.EndForget(t.Context(), receipts[0].ID))
 	setBack()
 	kept, printed := new(forget.Receipt), must(json.Marshal(receipts[0]))

@@ -11,7 +11,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestEveryPartHasItsLicence: what the programs are linked with, and what the console serves.
+// TestEveryPartHasItsLicence: every linked module, and every file of the console.
 func TestEveryPartHasItsLicence(t *testing.T) {
 	var b bytes.Buffer
 	fatal.If(t, write(&b, "../../.."))
@@ -20,7 +20,7 @@ func TestEveryPartHasItsLicence(t *testing.T) {
 	}
 }
 
-// TestLicencesAreFound: of a folder and those above it, and none is no folder of code.
+// TestLicencesAreFound: of a folder and of those above it, without source files.
 func TestLicencesAreFound(t *testing.T) {
 	root := t.TempDir()
 	fatal.If(t, os.MkdirAll(filepath.Join(root, "a/b/licenses"), 0o755))

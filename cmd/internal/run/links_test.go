@@ -92,7 +92,7 @@ func places(page string) map[string]bool {
 	return all
 }
 
-// TestEveryDecisionIsInTheIndex, with the unique number of its file and heading. Numbers of
+// TestEveryDecisionIsInTheIndex: with the unique number of its file and heading. Numbers of
 // deleted decisions are not reused.
 func TestEveryDecisionIsInTheIndex(t *testing.T) {
 	folder := filepath.Join("../../..", "docs", "decisions")
@@ -129,8 +129,8 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 
 var named = regexp.MustCompile(`\bdocs/[A-Za-z0-9_/-]+\.md\b`)
 
-// TestCodeNamesPagesThatAreThere checks references from code, scripts and configuration
-// to pages.
+// TestCodeNamesPagesThatAreThere checks that pages named in code, scripts and configuration
+// exist.
 func TestCodeNamesPagesThatAreThere(t *testing.T) {
 	root := "../../.."
 	found := 0

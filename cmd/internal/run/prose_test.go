@@ -90,8 +90,8 @@ func TestProseIsPlain(t *testing.T) {
 	expect.Not(t, read < 100, "%d files were read", read)
 }
 
-// TestPagesAreShortAndNameTheirReader: the first line of a page says whom it is for. The README of a folder says it for
-// pages of one alert or one decision.
+// TestPagesAreShortAndNameTheirReader: the first line of a page names its reader. For pages of
+// one alert or decision, the README of their folder does.
 func TestPagesAreShortAndNameTheirReader(t *testing.T) {
 	root, words := "../../..", 0
 	fatal.If(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -36,7 +36,7 @@ type Config struct {
 	Hold time.Duration // maximum pause of a lane per day, if recount dies; default 1 min
 	Wait time.Duration // for claimed blocks; default 30 s
 	Dry  bool          // only compare
-	By   string        // holder of the lanes: the same name takes over a hold at once; default a random name
+	By   string        // holder of the lanes: the same name takes over a hold immediately; default a random name
 }
 
 func (c Config) withDefaults() Config {
