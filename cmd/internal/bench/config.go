@@ -8,7 +8,7 @@ import (
 )
 
 type config struct {
-	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions,console,rivals,cost,sustained,half,small,again,outage,trickle,start" help:"Parts to measure: goals, capacity (the coefficients of sluice capacity), scaling, questions (the cost of analyst questions), console (the time of its views, and what ten browsers take), which share their records, rivals (other programs); or sections of goals, which are printed only. Default: goals, scaling."`
+	Parts        []string `arg:"" optional:"" name:"part" enum:"goals,capacity,scaling,questions,console,rivals,cost,sustained,half,small,again,outage,trickle,start" help:"Parts to measure: goals, capacity (the coefficients of sluice capacity), scaling, questions (the cost of analyst questions), console (the time of its views, and the cost of ten browsers), which share their records, rivals (other programs); or sections of goals, which are printed only. Default: goals, scaling."`
 	Runs         int      `default:"3" help:"Runs of each row, after a warm-up."`
 	Records      int64    `help:"Records per run; default 1000000. Questions are measured at 20000000 records and at a tenth of them, the console at 20000000."`
 	Backlog      int64    `help:"Records posted during an outage of the ingester; default four times --records."`

@@ -21,11 +21,11 @@ import (
 	"sluice/pkg/load"
 )
 
-// often is how many times as often as in use the console looks and its browsers reload
-// while their cost is measured, which is divided by it: runs differ by more than the cost.
+// often multiplies the refresh rates of console and browsers while their cost is measured, and
+// divides the cost, which is smaller than the differences between runs.
 const often = 5
 
-// viewed are the views of one page of the console: its address with other parameters.
+// viewed are the views of one page of the console, with different parameters.
 type viewed struct {
 	Page    string
 	Views   int
@@ -228,7 +228,7 @@ func reload(ctx context.Context, all []*browser, links []string, every time.Dura
 
 var (
 	linked = regexp.MustCompile(`(?:href|data-later|data-xml)="(/[^"]*)"`)
-	// alike are parameters without which a view is the same view: of other values, another page, or another time.
+	// alike are parameters that do not make another view: values, pages, and times.
 	alike = []string{"source", "window", "from", "to", "as_of", "any", "refresh", "page"}
 )
 

@@ -52,7 +52,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 	}
 	for _, p := range measured.Points {
 		if p.Records <= 0 || p.Requests <= 0 || p.Entries <= 0 || p.Blocks <= 0 || p.Streamed <= 0 || p.Seconds <= 0 || p.CPU[capacity.Engine] <= 0 {
-			t.Errorf("%s: something was not counted: %+v", p.Name, p)
+			t.Errorf("%s: a count is missing: %+v", p.Name, p)
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(out, "performance.md"))

@@ -64,6 +64,6 @@ func TestARecordIsFreshWhenItsMessageIsSeen(t *testing.T) {
 		}
 	}
 	if _, err := waits(seen[:4], messages); err == nil {
-		t.Error("records that were not seen have a freshness")
+		t.Error("records that were never queryable have a freshness")
 	}
 }

@@ -91,8 +91,8 @@ func (a *anonymous) fail(err error) {
 	a.failed = err
 }
 
-// deliverToEach posts a request to all apis at once and ignores the answers: deliver
-// posts it again.
+// deliverToEach posts a request to all apis concurrently and ignores the answers: deliver
+// resends it.
 func (a *anonymous) deliverToEach(ctx context.Context, body []byte, mark string) {
 	var all sync.WaitGroup
 	for _, p := range a.each {

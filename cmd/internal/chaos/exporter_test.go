@@ -91,7 +91,7 @@ func TestAnExporterSendsEverythingAndSomeOfItAgain(t *testing.T) {
 			fatal.If(t, err)
 			n := o.Acked()
 			if n < 1000 || int64(len(d.first)) != n || l.written() < did.Records {
-				t.Errorf("%d records came and %d are acknowledged, in %d lines of %d acknowledgements; want thousands", len(d.first), n, l.written(), did.Records)
+				t.Errorf("%d records received, %d acknowledged, in %d lines of %d acknowledgements; want thousands", len(d.first), n, l.written(), did.Records)
 			}
 			expect.Not(t, did.Failures == 0 || did.Again == 0, "the exporter did %+v: nothing was repeated", did)
 			expect.Not(t, did.Records-did.Again != n, "the exporter did %+v: the ledger holds %d", did, n)

@@ -106,7 +106,7 @@ func TestALedgerIsReadAsItWasWritten(t *testing.T) {
 	o, err := l.oracle()
 	fatal.If(t, err)
 	if o.Acked() != 9 || l.written() != 13 || l.abandoned != 4 {
-		t.Errorf("%d records are acknowledged of %d, %d given up, want 9 of 13, 4", o.Acked(), l.written(), l.abandoned)
+		t.Errorf("%d of %d records acknowledged, %d abandoned, want 9 of 13, 4", o.Acked(), l.written(), l.abandoned)
 	}
 	instances, err := instancesOf(l)
 	if diff := cmp.Diff([]string{"9100000000000000", "9100000000000020"}, instances); err != nil || diff != "" {

@@ -150,7 +150,7 @@ func setBackAlone(kind, of string, wait time.Duration, prepare, repair func(cont
 func (s *site) copyData(ctx context.Context, kind, to string) error {
 	release, _ := s.holds.take(nil, serversAlone(s.Deployment, kind))
 	defer release()
-	err := s.insist(ctx, "wait for "+kind, func(ctx context.Context) error { return s.answer(ctx, kind) }) // SIGTERM ends a program that has just started at once
+	err := s.insist(ctx, "wait for "+kind, func(ctx context.Context) error { return s.answer(ctx, kind) }) // a program that starts exits immediately on SIGTERM
 	for _, p := range s.Of(kind) {
 		err = errors.Join(err, p.Stop())
 	}
@@ -282,8 +282,8 @@ func spread(source string) Fault {
 		Inject:   func(ctx context.Context, s *site) (func(), error) { return nil, s.move(ctx, source) }}
 }
 
-// move spreads a source. A move that gives up is taken back: until then every post of the
-// source gets 503, and an operation that resends its records would wait for the end of the run.
+// move spreads a source. A move that gives up is undone: otherwise every post of the source
+// gets 503, and an operation that resends its records waits until the run ends.
 func (s *site) move(ctx context.Context, source string, args ...string) error {
 	err := s.operate(ctx, append([]string{"lanes", "spread", source}, args...)...)
 	if err != nil {

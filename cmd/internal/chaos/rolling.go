@@ -83,7 +83,7 @@ func upgrade(ctx context.Context, u Upgrade) (Result, error) {
 }
 
 // roll replaces all apis and ingesters by the programs in bin. An upgrade replaces the
-// readers of a format first, a downgrade its writers; the same version, both at once.
+// readers of a format first, a downgrade its writers; the same version, both together.
 func (s *site) roll(ctx context.Context, bin string, back bool) error {
 	kinds := []string{deployment.Ingester, deployment.API}
 	if back {

@@ -29,10 +29,10 @@ type Config struct {
 	Every          time.Duration `default:"2.5s" help:"Mean time between two faults."`
 	StreamMaxBytes int64         `default:"1073741824" help:"Disk budget of a lane in bytes; a small one causes 429."`
 	SmallDisk      bool          `help:"Also fill the disks of NATS and of the engine. Needs root: it mounts file systems in memory."`
-	Brokers        bool          `help:"Post only by the exporters of a simulated Camunda cluster of three partitions, whose brokers fail too."`
+	Brokers        bool          `help:"Post only through the exporters of a simulated Camunda cluster of three partitions, whose brokers fail too."`
 	Outage         time.Duration `help:"Instead of random faults: stop the engine for this time in the middle of the run."`
 	RepeatWindow   time.Duration `default:"5m" help:"Deduplication window of requests; shorter than the programs' default, so that a run exceeds it."`
-	Faults         []string      `help:"Operations to carry out beside random faults, by name, or none; a run fails unless it carries out each. Default: those that are on in the table of operations.go."`
+	Faults         []string      `help:"Operations in addition to random faults, by name, or none; a run fails unless it carries out each. Default: those that are on in operations.go."`
 	Dir            string        `type:"path" help:"Folder for data and logs; a temporary one when empty. It stays after a failure."`
 	Keep           bool          `help:"Always keep the folder."`
 

@@ -44,7 +44,7 @@ func forHalfAMinute(t *testing.T, programs string) {
 		t.Fatalf("%s\n%v", journal.String(), err)
 	}
 	if result.Acked == 0 || result.Done["kill"] == 0 || result.Done["pause"] == 0 {
-		t.Errorf("%s\nit has shown nothing", journal.String())
+		t.Errorf("%s\nthe run proves nothing", journal.String())
 	}
 }
 
@@ -61,7 +61,7 @@ func rollingRestarts(t *testing.T, programs string) {
 		t.Fatalf("%s\n%v", journal.String(), err)
 	}
 	if result.Acked == 0 || result.Done["replace"] < 12 {
-		t.Errorf("%s\nwant 12 processes replaced at least while records come in: by a new version, the same, and the previous", journal.String())
+		t.Errorf("%s\nwant at least 12 processes replaced under load: by a new version, the same, and the previous", journal.String())
 	}
 }
 
@@ -134,7 +134,7 @@ func clocksAndFrozenAPIs(t *testing.T, programs string) {
 	}
 	<-frozen
 	if err := <-late; err == nil {
-		t.Error("the frozen api answered OK for an entry that counts for nothing")
+		t.Error("the frozen api answered OK for a void entry")
 	} else {
 		t.Logf("the frozen api answered %v", err)
 	}

@@ -178,7 +178,7 @@ func TestABackupUnderTrafficIsRestored(t *testing.T) {
 		t.Fatalf("stopped with exit %d", code)
 	}
 	if token, err := os.ReadFile(filepath.Join(copied, "secrets")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the backup has secrets without being asked for them: %s, %v", token, err)
+		t.Errorf("the backup has secrets without --with-secrets: %s, %v", token, err)
 	}
 
 	r := newStack(t)

@@ -357,10 +357,10 @@ func TestNATSCluster(t *testing.T) {
 		fatal.If(t, err)
 		c.refuses(pair, "a certificate of a stranger")
 		if err := c.greets(c.servers[0].route, known); err == nil {
-			t.Error("a client's certificate makes one a server")
+			t.Error("a client's certificate is accepted from a server")
 		}
 		if err := c.greets(c.servers[0].route, c.load("n2/route-")); err != nil {
-			t.Errorf("a server's own certificate is refused: %v", err)
+			t.Errorf("a server's certificate is rejected: %v", err)
 		}
 		for _, password := range []string{passwordOf("api", "first"), passwordOf("ingester", "second"), ""} {
 			nc, err := nats.Connect(c.url(), nats.UserInfo("api", password), nats.RootCAs(filepath.Join(c.dir, "ca.pem")),
@@ -457,7 +457,7 @@ func (c *cluster) refuses(own tls.Certificate, what string) {
 			nc.Close()
 			c.t.Errorf("%s accepts %s", s.name, what)
 		} else if text := err.Error(); !strings.Contains(text, "tls") && !strings.Contains(text, "TLS") {
-			c.t.Errorf("%s refuses %s for another reason: %v", s.name, what, err)
+			c.t.Errorf("%s rejects %s for another reason: %v", s.name, what, err)
 		}
 	}
 }

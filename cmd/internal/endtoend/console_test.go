@@ -87,12 +87,12 @@ func (v *visitor) needsNothing() {
 	_, page := v.send("/", nil)
 	for _, line := range lineOfAttention.FindAllStringSubmatch(page, -1) {
 		if line[1] != "soon" || !workOfProcesses.MatchString(line[2]) {
-			v.t.Errorf("the overview says that %s needs attention:\n%s", line[0], page)
+			v.t.Errorf("%s needs attention:\n%s", line[0], page)
 		}
 	}
 	if advice := "or a missing worker."; strings.Contains(strings.ReplaceAll(page, advice, ""), "missing") ||
 		!strings.Contains(page, "Nothing needs attention.") && !lineOfAttention.MatchString(page) {
-		v.t.Errorf("the overview misses something, or says nothing about what needs attention:\n%s", page)
+		v.t.Errorf("the overview is incomplete, or lacks Needs attention:\n%s", page)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
 		expect.Not(t, !strings.Contains(greeting, line), "the greeting does not show %q", line)
 	}
 	if at := strings.Index(greeting, "  console  "); at < 0 || at > strings.Index(greeting, "  api  ") {
-		t.Errorf("the console is not the first thing that is printed:\n%s", greeting)
+		t.Errorf("the greeting does not begin with the console:\n%s", greeting)
 	}
 	v := visit(t, greeting)
 	s.load("--records", "5000", "--batch", "500", "--connections", "1", "--seed", "1")
@@ -133,7 +133,7 @@ func TestTheConsoleShowsWhatUpDoes(t *testing.T) {
 	v.send("/sign-in", url.Values{"token": {strings.TrimSpace(string(token))}})
 	v.eventuallyShows("/", "<td>running</td>", `<span class="id">2`, `http://`+s.ops+`</th><td>is ready`)
 	if code, out := run(t, "sluice", "console", "--ops", ops, "--healthcheck"); code != 0 {
-		t.Errorf("the health check says %d: %s", code, out)
+		t.Errorf("the health check exits with %d: %s", code, out)
 	}
 	expect.Equal(t, "stopped with exit", 0, p.stop())
 }

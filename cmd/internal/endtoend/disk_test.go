@@ -23,7 +23,7 @@ func newDisk(t *testing.T, path string) *disk {
 	t.Helper()
 	fatal.If(t, os.MkdirAll(path, 0o700))
 	if err := syscall.Mount("sluice-test", path, "tmpfs", 0, "size=8g"); err != nil {
-		t.Fatalf("a full disk is tested on a file system that is mounted for it, which takes root (or: unshare --map-root-user --mount): %v", err)
+		t.Fatalf("mount a small file system: %v: run as root, or with unshare --map-root-user --mount", err)
 	}
 	d := &disk{t, path}
 	t.Cleanup(func() {

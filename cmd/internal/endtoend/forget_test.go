@@ -109,7 +109,7 @@ func TestForgetAPerson(t *testing.T) {
 
 	planned, out := s.forget(0, "--variable", "email="+person)
 	if len(planned) != 1 || planned[0].Found == nil || planned[0].Found.Records != 27 || planned[0].Found.DeadLetters != 1 || !planned[0].Done.IsZero() {
-		t.Fatalf("what there is: %+v:\n%s", planned, out)
+		t.Fatalf("dry run: %+v:\n%s", planned, out)
 	}
 	s.verify(0, "--wait", "60s")
 	asked := []string{"--variable", "email=" + person, "--yes", "--by", "the law"}
@@ -120,7 +120,7 @@ func TestForgetAPerson(t *testing.T) {
 		t.Fatalf("sluice forget: exit %d: %s", code, out)
 	}
 	if _, out := s.forget(1, "--variable", "email="+person, "--yes"); !strings.Contains(out, "no instance has this value of variable email") {
-		t.Errorf("once more:\n%s", out)
+		t.Errorf("repeated:\n%s", out)
 	}
 	loaded()
 

@@ -20,7 +20,7 @@ const mib = 1 << 20
 func (p *process) peak() int64 {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
-	fatal.When(p.t, err != nil, "the peak of memory is read from Linux's /proc: %v", err)
+	fatal.When(p.t, err != nil, "read the peak memory from /proc: %v", err)
 	found := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
 	fatal.When(p.t, found == nil, "no VmHWM in:\n%s", status)
 	kb, err := strconv.ParseInt(string(found[1]), 10, 64)
@@ -72,7 +72,7 @@ func TestTheMemoryOfTheIngesterIsBounded(t *testing.T) {
 	engine.signal(syscall.SIGCONT)
 	s.eventuallyQuery(60*time.Second, "SELECT count(), uniqExact(id) FROM flow.records", fmt.Sprintf("%d\t%d", posted, posted))
 
-	t.Logf("peak %d MiB, %d while ClickHouse stood still, %d before; %d records", ingester.peak()/mib, paused/mib, before/mib, posted)
+	t.Logf("peak %d MiB, %d while ClickHouse was stopped, %d before; %d records", ingester.peak()/mib, paused/mib, before/mib, posted)
 	if got := ingester.peak(); got > bound {
 		t.Errorf("the ingester took %d MiB at its peak, want at most %d", got/mib, bound/mib)
 	}

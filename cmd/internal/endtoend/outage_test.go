@@ -49,7 +49,7 @@ func (s *stack) loading(args ...string) (acknowledged func()) {
 	return func() {
 		s.t.Helper()
 		if code := p.wait(90 * time.Second); code != 0 {
-			s.t.Fatalf("not everything was acknowledged: exit %d", code)
+			s.t.Fatalf("some requests were not acknowledged: exit %d", code)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (s *stack) notReady(ops, missing string) {
 	})
 }
 
-// TestTruncatedSourcesAreRestored as docs/runbooks/lanes.md says: the lane halts, the
+// TestTruncatedSourcesAreRestored follows docs/runbooks/lanes.md: the lane halts, the
 // statements fill flow.sources, and resent records are deduplicated.
 func TestTruncatedSourcesAreRestored(t *testing.T) {
 	t.Parallel()

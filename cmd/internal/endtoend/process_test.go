@@ -94,7 +94,7 @@ func (p *process) text() string { return p.Output() }
 func (p *process) signal(sig syscall.Signal) {
 	p.t.Helper()
 	if !p.Signal(sig) {
-		p.t.Fatalf("%s does not run, so that it gets no signal %s", p.name, sig)
+		p.t.Fatalf("%s does not run: signal %s not sent", p.name, sig)
 	}
 }
 

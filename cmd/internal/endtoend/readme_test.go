@@ -53,7 +53,7 @@ func firstTenMinutes(t *testing.T, s *stack, greeting string) {
 	}
 	_, record, found := strings.Cut(greeting, "Post a record:\n")
 	if record, _, _ = strings.Cut(record, "\n"); !found || strings.Count(script, "\n") != 3 {
-		t.Fatalf("the README has other loads, or the greeting no record:\n%s\n%s", script, greeting)
+		t.Fatalf("the README has other loads, or the greeting has no record:\n%s\n%s", script, greeting)
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script+record)
 	cmd.Env = environ("sluice")

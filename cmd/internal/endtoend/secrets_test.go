@@ -45,7 +45,7 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 	}
 	wantNone(t, "the answer to GET", []byte(body), secrets)
 	s.eventuallyQuery(10*time.Second, "SELECT count() FROM flow.changes", "2")
-	// Records are stored without masked values, and are equal whatever those were.
+	// Records are stored without masked values, and are equal for different ones.
 	for i, sent := range []string{
 		`{"id":"u-1","valueType":"USER","intent":"CREATED","value":{"username":"ann","passWord":"record-secret-4711","more":[{"apikey":"record-key-0815"}],"pin":4}}`,
 		`{"id":"u-1","valueType":"USER","intent":"CREATED","value":{"username":"ann","passWord":"***","more":[{"apikey":{"is":"record-key-0815"}}],"pin":0}}`,
@@ -94,7 +94,7 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 		return err
 	})
 	fatal.If(t, err)
-	fatal.When(t, files < 20, "looked into %d files: the data is somewhere else", files)
+	fatal.When(t, files < 20, "searched only %d files: the data is elsewhere", files)
 }
 
 func wantNone(t *testing.T, where string, content []byte, secrets []string) {

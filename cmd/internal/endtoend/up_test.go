@@ -44,7 +44,7 @@ func TestUpRefusesUnusableOptions(t *testing.T) {
 				t.Errorf("exit %d after %v, want 1 naming %q:\n%s", code, time.Since(began), tt.want, out)
 			}
 			if lines := strings.Count(strings.TrimSpace(out), "\n") + 1; lines != 1 {
-				t.Errorf("%d lines, want one clear one:\n%s", lines, out)
+				t.Errorf("%d lines, want one:\n%s", lines, out)
 			}
 		})
 	}

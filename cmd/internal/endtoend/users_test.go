@@ -131,7 +131,7 @@ func TestEveryUserHasHisRights(t *testing.T) {
 			t.Errorf("%s is in the log", name)
 		}
 		if again := s.secret(name); again != secret {
-			t.Errorf("%s is another one after a restart", name)
+			t.Errorf("%s changed by a restart", name)
 		}
 	}
 }

@@ -31,7 +31,7 @@ import (
 // alarms is a fault run: a low load on a deployment, a fault every two minutes, and the
 // unmodified rules of deploy/prometheus in Prometheus with Alertmanager. Each fault must
 // raise its alert, and no other alert may fire. The recorded series become unit tests of
-// the rules. Two run at once: `sluice up`, and a deployment of several programs, for the
+// the rules. Two run concurrently: `sluice up`, and a deployment of several programs, for the
 // faults that `sluice up` cannot have.
 //
 // The pace divides all durations of rules and faults, and stretches recorded series: at a
@@ -172,7 +172,7 @@ func (a *alarms) makeDeployment(dir string) (addresses map[string]string, err er
 			"console:8084": a.d.Process(deployment.Console).Ops}, nil
 	}
 	if err := syscall.Mount("sluice-alarms", a.data(), "tmpfs", 0, "size="+diskSize); err != nil {
-		return nil, fmt.Errorf("mount a disk that can be filled, which only root can: %w", err)
+		return nil, fmt.Errorf("mount a small disk: %w: run as root", err)
 	}
 	return map[string]string{"127.0.0.1:8081": a.d.Process(deployment.Up).Ops}, nil
 }

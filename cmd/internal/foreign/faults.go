@@ -58,7 +58,7 @@ var frequent = []fault{
 			select {
 			case <-held:
 				return a.resize(diskSize)
-			case <-time.After(200 * time.Millisecond): // retried because deletions must not free space meanwhile
+			case <-time.After(200 * time.Millisecond): // retried, because deletions free space meanwhile
 			}
 		}
 	}},
@@ -86,7 +86,7 @@ var once = fault{name: "an incident, and a timer that is overdue", must: []strin
 	return err
 }}
 
-// ofPrograms are the faults of the deployment of several programs, whose lane and dead letters have little room.
+// ofPrograms are the faults of the deployment of several programs, with small disk budgets of the lane and dead letters.
 var ofPrograms = []fault{
 	{name: "a token file that is cut, for six and a half minutes", must: []string{"TokensStale"}, apart: 8 * time.Minute, do: (*alarms).cutTokens},
 	{name: "an ingester that holds the lane and reads nothing, for 100 s", must: []string{"LaneWithoutOwner"}, may: late, apart: 4 * time.Minute, do: (*alarms).holdLane},
@@ -116,8 +116,8 @@ var ofPrograms = []fault{
 	}},
 }
 
-// diskSize is the size of the disk of sluice up, in memory. The room of the other deployment's lane and dead letters
-// is filled.
+// diskSize is the size of the disk of sluice up, in memory. The disk budgets of the other deployment's lane and dead letters
+// are filled.
 const (
 	diskSize   = "24g"
 	laneBudget = 32 << 20
@@ -217,7 +217,7 @@ func (a *alarms) holdLane(ctx context.Context) error {
 	return <-done
 }
 
-// fillDead fills the room of dead letters: each source takes half of what is free. Then they are dropped.
+// fillDead fills the disk budget of dead letters: each source takes half of the free rest. Then they are dropped.
 func (a *alarms) fillDead(ctx context.Context) error {
 	for _, source := range a.d.Sources[:6] {
 		for range 100 {
@@ -231,7 +231,7 @@ func (a *alarms) fillDead(ctx context.Context) error {
 	return err
 }
 
-// flood has n clients post records of a size, each three a second, which are not retried.
+// flood posts records of a size by n clients, each three a second, without retries.
 func (a *alarms) flood(ctx context.Context, d time.Duration, n, size int) error {
 	ctx, cancel := context.WithTimeout(ctx, a.paced(d))
 	defer cancel()
@@ -248,7 +248,7 @@ func (a *alarms) flood(ctx context.Context, d time.Duration, n, size int) error 
 	return clients.Wait()
 }
 
-// loseLane deletes the stream of the lane and makes it anew. The operator's command resumes the lane.
+// loseLane deletes and recreates the stream of the lane. The operator's command resumes the lane.
 func (a *alarms) loseLane(ctx context.Context) error {
 	js, err := a.d.JetStream()
 	if err != nil {
@@ -270,8 +270,8 @@ func (a *alarms) loseLane(ctx context.Context) error {
 	return err
 }
 
-// halt takes a table away: the lane halts, and what is posted uses up half of its budget in 17 minutes, and the rest at
-// once.
+// halt renames a table: the lane halts. Posts fill half of its budget in 17 minutes, and then
+// the rest quickly.
 func (a *alarms) halt(ctx context.Context) error {
 	if err := a.d.Exec(ctx, "RENAME TABLE flow.records TO flow.records_away"); err != nil {
 		return err

@@ -153,7 +153,7 @@ func (o options) run(ctx context.Context) error {
 	return errors.Join(all.Wait(), o.report(results), stop())
 }
 
-// alarms has both deployments run their faults at once.
+// alarms runs the faults of both deployments concurrently.
 func (o options) alarms(ctx context.Context) error {
 	if err := os.RemoveAll(o.Keep); err != nil {
 		return err

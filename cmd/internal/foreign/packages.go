@@ -132,7 +132,7 @@ func (t installed) install(ctx context.Context, version string) error {
 	}
 	users, err := os.ReadFile(filepath.Join(t.root, "etc/passwd"))
 	if err != nil || !strings.Contains(string(users), "\nsluice:") && !strings.HasPrefix(string(users), "sluice:") {
-		return fmt.Errorf("there is no user sluice: %q, %w", users, err)
+		return fmt.Errorf("the user sluice is missing: %q, %w", users, err)
 	}
 	now, err := os.ReadFile(filepath.Join(t.root, settings))
 	if before == nil {
@@ -140,7 +140,7 @@ func (t installed) install(ctx context.Context, version string) error {
 		return errors.Join(err, os.WriteFile(filepath.Join(t.root, settings), now, 0o644), t.engine())
 	}
 	if string(now) != string(before) {
-		return fmt.Errorf("the settings were %q and are %q: %w", before, now, err)
+		return fmt.Errorf("the settings changed from %q to %q: %w", before, now, err)
 	}
 	return err
 }
@@ -227,7 +227,7 @@ func (t installed) serve(ctx context.Context, post bool) (err error) {
 		}
 	}
 	if stored, err := ask(ctx, "http://"+t.at["SLUICE_CLICKHOUSE_HTTP"], "", "SELECT count() FROM flow.records"); err != nil || stored != "1" {
-		return fmt.Errorf("there are %q records, want 1: %w", stored, err)
+		return fmt.Errorf("%q records stored, want 1: %w", stored, err)
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (t installed) remove(ctx context.Context, how string, settingsStay bool) er
 	for name, stays := range map[string]bool{"usr/lib/sluice": false, "usr/bin/sluice": false, "usr/lib/systemd/system/sluice.service": false,
 		settings: settingsStay, "var/lib/sluice/token": true} {
 		if _, err := os.Lstat(filepath.Join(t.root, name)); (err == nil) != stays {
-			return fmt.Errorf("%s is there: %t, want %t", name, err == nil, stays)
+			return fmt.Errorf("%s exists: %t, want %t", name, err == nil, stays)
 		}
 	}
 	return nil

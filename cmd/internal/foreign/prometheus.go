@@ -171,8 +171,8 @@ func (w *watched) watch(ctx context.Context, dir string) (err error) {
 	})
 }
 
-// configure copies sluice-up.yml, or else prometheus.yml, with this check's intervals and the addresses of its
-// targets, without those that it has not; and alerts.yml with short durations.
+// configure copies sluice-up.yml, or else prometheus.yml, with this check's intervals and target addresses, and
+// without missing targets; and alerts.yml with short durations.
 func (w *watched) configure(dir string, addresses map[string]string) error {
 	file := "prometheus/prometheus.yml"
 	if w.d.Up {
@@ -241,7 +241,7 @@ func (w *watched) raised(ctx context.Context, why string, names ...string) error
 				return fmt.Errorf("%s does not fire; firing are %q", name, slices.Sorted(maps.Keys(firing)))
 			}
 			if said := fmt.Sprint(a.Annotations); strings.Contains(said, "error expanding") || a.Annotations["runbook_url"] != "docs/runbooks/"+name+".md" {
-				return fmt.Errorf("%s says %s", name, said)
+				return fmt.Errorf("%s has the annotations %s", name, said)
 			}
 		}
 		w.done.notes = append(w.done.notes, fmt.Sprintf("%s: %s after %.1f s", why, strings.Join(names, ", "), time.Since(begun).Seconds()))

@@ -61,7 +61,7 @@ func writeTests(ctx context.Context, dir string, runs ...*alarms) error {
 		name := string(rule[1])
 		of := slices.IndexFunc(runs, func(a *alarms) bool { return a.recorded[name].labels != "" })
 		if of < 0 {
-			wrong = append(wrong, fmt.Errorf("no fault raised %s", name))
+			wrong = append(wrong, fmt.Errorf("no fault raised alert %s", name))
 			continue
 		}
 		out += runs[of].recorded[name].test()
@@ -110,7 +110,7 @@ func (a *alarms) recording(ctx context.Context, name, expr string, f firing) (r 
 	}
 	alerts, err := a.ranged(ctx, `ALERTS{alertname="`+name+`", alertstate="firing"}`, from, to, step)
 	if err != nil || len(alerts) == 0 {
-		return r, errors.Join(err, errors.New("it is not recorded"))
+		return r, errors.Join(err, errors.New("the alert was not recorded"))
 	}
 	r = recording{name: name, series: map[string]string{}, labels: slices.Sorted(maps.Keys(alerts))[0]}
 	fires := alerts[r.labels]
@@ -119,7 +119,7 @@ func (a *alarms) recording(ctx context.Context, name, expr string, f firing) (r 
 	for until < len(fires) && fires[until] != "_" {
 		until++
 	}
-	// Its samples are not those that Prometheus saw: what is near the first and the last is not judged.
+	// Prometheus evaluated other samples: those near the first and the last are not judged.
 	r.before, r.at = max(0, begin-4), begin+(until-begin)*2/3
 	if until+2 < len(fires) {
 		r.end = until + 2

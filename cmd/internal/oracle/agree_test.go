@@ -47,7 +47,7 @@ func TestTheViewsAgreeWithTheOracle(t *testing.T) {
 	}
 	for name := range strings.FieldsSeq(clickhousetest.Exec(t, clickhousetest.Shared(t), "SELECT name FROM system.tables WHERE database = '"+db.Database()+"' AND engine = 'View'")) {
 		if !known[name] {
-			t.Errorf("the oracle does not have the view %s", name)
+			t.Errorf("the oracle lacks the view %s", name)
 		}
 	}
 	ofAll := func(do string) {

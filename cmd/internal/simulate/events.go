@@ -82,8 +82,8 @@ func (h *history) disturbance(which, i int, lasting time.Duration) (name string,
 	}
 }
 
-// formerLeader is the longest time for which a server answers that was replaced as leader: then
-// it has noticed that it has no quorum.
+// formerLeader is the maximum time for which a replaced leader answers: then it has detected the
+// missing quorum.
 const formerLeader = 8 * time.Second
 
 func (h *history) apiProcess(i int) *process {

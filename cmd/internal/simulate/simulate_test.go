@@ -60,7 +60,7 @@ func TestTheCanaryIsFound(t *testing.T) {
 		}
 	}
 	if found < seeds/2 {
-		t.Errorf("%d histories have lost a row, and %d say so", seeds, found)
+		t.Errorf("%d histories lost a row, %d report it", seeds, found)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestHistories(t *testing.T) {
 	}
 	for _, name := range simulate.RareStates {
 		if rare[name] == 0 && ran >= longRun {
-			t.Errorf("%d histories have not seen: %s", ran, name)
+			t.Errorf("%d histories did not reach: %s", ran, name)
 		}
 	}
 }
@@ -152,6 +152,6 @@ func TestSeedsRepeat(t *testing.T) {
 		}
 	}
 	if others > 0 {
-		t.Errorf("%d of %d seeds went another way the second time", others, seeds)
+		t.Errorf("%d of %d seeds are not repeatable", others, seeds)
 	}
 }

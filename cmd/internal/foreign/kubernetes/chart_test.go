@@ -154,12 +154,12 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"{nats: {servers: ['nats://user:secret@nats:4222']}}", "{clickhouse: {servers: ['clickhouse://a:9000']}}", "{jwt: {jwks: 'http://issuer'}}",
 	} {
 		if _, err := rendered(nil, wrong); err == nil {
-			t.Errorf("the chart takes %s", wrong)
+			t.Errorf("the chart accepts %s", wrong)
 		}
 	}
 	for kind, object := range kinds {
 		if err := yaml.UnmarshalStrict([]byte("spec: {enableServiceLink: false}\nspecs: {}\n"), object()); err == nil {
-			t.Errorf("%s takes a member that it does not have", kind)
+			t.Errorf("%s accepts an unknown member", kind)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestDisabledPartsAreLeftOut(t *testing.T) {
 	fatal.If(t, err)
 	for key := range read(t, text) {
 		if regexp.MustCompile(`^(ServiceMonitor|ScrapeConfig|AlertmanagerConfig|PrometheusRule|NetworkPolicy) `).MatchString(key) {
-			t.Errorf("%s is there", key)
+			t.Errorf("%s is rendered", key)
 		}
 	}
 }

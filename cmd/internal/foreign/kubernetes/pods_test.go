@@ -62,15 +62,15 @@ func TestPodsAreConfined(t *testing.T) {
 		for name, p := range pods {
 			if diff := cmp.Diff(&core.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user, FSGroup: &user,
 				SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}}, p.Spec.SecurityContext); diff != "" {
-				t.Errorf("pods of %s run otherwise (-want +got):\n%s", name, diff)
+				t.Errorf("pods of %s (-want +got):\n%s", name, diff)
 			}
 			if diff := cmp.Diff([]*bool{&no, &no}, []*bool{p.Spec.AutomountServiceAccountToken, p.Spec.EnableServiceLinks}); diff != "" {
-				t.Errorf("pods of %s have a token of Kubernetes, or variables of Services that begin with SLUICE_:\n%s", name, diff)
+				t.Errorf("pods of %s have a Kubernetes token, or variables of Services that begin with SLUICE_:\n%s", name, diff)
 			}
 			c := p.Spec.Containers[0]
 			if diff := cmp.Diff(&core.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
 				Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}}}, c.SecurityContext); diff != "" {
-				t.Errorf("container %s is confined otherwise (-want +got):\n%s", name, diff)
+				t.Errorf("security context of container %s (-want +got):\n%s", name, diff)
 			}
 			memory, _ := strconv.ParseInt(options(p)["SLUICE_MEMORY"], 10, 64)
 			limit := c.Resources.Limits.Memory().Value()
@@ -93,7 +93,7 @@ func TestReferencesLeadSomewhere(t *testing.T) {
 			for _, mount := range c.VolumeMounts {
 				i := slices.IndexFunc(p.Spec.Volumes, func(v core.Volume) bool { return v.Name == mount.Name })
 				if i < 0 || p.Spec.Volumes[i].Secret == nil || *p.Spec.Volumes[i].Secret.DefaultMode != 0o440 || !mount.ReadOnly {
-					t.Fatalf("%s mounts %s, which is no secret that only its user reads", name, mount.Name)
+					t.Fatalf("%s mounts %s, which is not a secret that only its user reads", name, mount.Name)
 				}
 				for _, item := range p.Spec.Volumes[i].Secret.Items {
 					mounted = append(mounted, path.Join(mount.MountPath, item.Path))
@@ -105,7 +105,7 @@ func TestReferencesLeadSomewhere(t *testing.T) {
 				}
 				listen, ok := strings.CutPrefix(value, "0.0.0.0:")
 				if port, _ := strconv.Atoi(listen); ok && !slices.Contains(slices.Collect(maps.Values(ports)), int32(port)) {
-					t.Errorf("%s of %s is no port of the container: %v", variable, name, ports)
+					t.Errorf("%s of %s is not a port of the container: %v", variable, name, ports)
 				}
 			}
 			if p.Labels[component] != name {
@@ -116,7 +116,7 @@ func TestReferencesLeadSomewhere(t *testing.T) {
 			}
 			for path, probe := range map[string]*core.Probe{"/healthz": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
 				if probe == nil || probe.HTTPGet.Path != path || probe.HTTPGet.Port.String() != "ops" || c.StartupProbe == nil {
-					t.Errorf("%s is not asked for %s", name, path)
+					t.Errorf("%s has no probe of %s", name, path)
 				}
 			}
 			if _, port, _ := strings.Cut(options(p)["SLUICE_OPS"], ":"); strconv.Itoa(int(ports["ops"])) != port {
@@ -136,11 +136,11 @@ func TestReferencesLeadSomewhere(t *testing.T) {
 				t.Errorf("%s is not scraped by %+v", name, monitor)
 			}
 			if budget, ok := m["PodDisruptionBudget "+name].(*policy.PodDisruptionBudget); ok == (name == "console") || ok && !selects(budget.Spec.Selector.MatchLabels, p) {
-				t.Errorf("disruptions of %s are bounded: %t, by %v", name, ok, budget)
+				t.Errorf("%s has a disruption budget: %t, %v", name, ok, budget)
 			}
 		}
 		if of := m["HorizontalPodAutoscaler api"].(*autoscaling.HorizontalPodAutoscaler).Spec.ScaleTargetRef.Name; of != "api" {
-			t.Errorf("scaled is %s, want api", of)
+			t.Errorf("%s is autoscaled, want api", of)
 		}
 	})
 }
@@ -191,7 +191,7 @@ func TestNetworkPoliciesLetThroughWhatProgramsNeed(t *testing.T) {
 				}
 			}
 			if !closed || !maps.Equal(in, wantIn) || !maps.Equal(out, wantOut) {
-				t.Errorf("%s is closed otherwise: %t; may be reached at %v and reach %v, want %v and %v", name, closed, in, out, wantIn, wantOut)
+				t.Errorf("%s is isolated: %t; ingress %v and egress %v, want %v and %v", name, closed, in, out, wantIn, wantOut)
 			}
 		}
 	})
@@ -208,7 +208,7 @@ func TestSecretsAreReferences(t *testing.T) {
 					_, written = u.User.Password()
 				}
 				if written || secret.MatchString(variable) && !strings.HasPrefix(value, "/run/sluice/") {
-					t.Errorf("%s of %s is written down", variable, name)
+					t.Errorf("%s of %s contains a secret", variable, name)
 				}
 			}
 		}
@@ -242,7 +242,7 @@ func TestProgramsHaveTheirOptions(t *testing.T) {
 			}
 			for variable := range options(p) {
 				if !bytes.Contains(help, []byte("($"+variable+")")) {
-					t.Errorf("%s does not know %s", name, variable)
+					t.Errorf("%s has no option %s", name, variable)
 				}
 			}
 		}

@@ -51,7 +51,7 @@ func TestEveryPatchApplies(t *testing.T) {
 		text, err := os.ReadFile(patch)
 		fatal.If(t, err)
 		if err := git(t.Context(), "../../../..", text, "apply", "--check"); err != nil {
-			t.Errorf("%s does not apply: write it again: %v", patch, err)
+			t.Errorf("%s does not apply: rewrite it: %v", patch, err)
 		}
 		if number := strings.TrimLeft(strings.SplitN(patch, "-", 2)[0], "0"); !strings.Contains(string(list), "\n| "+number+" |") {
 			t.Errorf("%s is not in the list of README.md", patch)
