@@ -1,4 +1,4 @@
-// Live pages, local times, forms. Without it pages work and do not refresh.
+// Live pages, local times, forms. Without it pages work, but do not refresh.
 (function () {
   'use strict';
 
@@ -60,7 +60,7 @@
   function follow(every) {
     function say(text, lost) {
       var state = document.getElementById('pulse');
-      if (state.textContent !== text) state.textContent = text; // a screen reader says what is new
+      if (state.textContent !== text) state.textContent = text; // a screen reader announces each change
       state.classList.toggle('lost', !!lost);
     }
     poll(every, function () { return location.href; }, function (text) {
@@ -124,7 +124,7 @@
     });
   }
 
-  document.addEventListener('DOMContentLoaded', function () { // all scripts of the page are there
+  document.addEventListener('DOMContentLoaded', function () { // all scripts are loaded
     localTimes(document);
     localMoments();
     signInOnce();

@@ -15,7 +15,7 @@
     if (!views) return;
     views.querySelectorAll('summary, dt').forEach(function (e) { names.push(e.firstChild.textContent.trim()); });
     names = Array.from(new Set(names)).sort();
-    place.addEventListener('toggle', function () { place.querySelector('p').replaceWith(views); }, { once: true }); // it is long
+    place.addEventListener('toggle', function () { place.querySelector('p').replaceWith(views); }, { once: true }); // long, so only on request
     place.dataset.ready = 'yes';
     views.querySelectorAll('dt').forEach(function (e) { e.addEventListener('click', function () { put(e.firstChild.textContent.trim(), 0); }); });
   }).catch(function () {}); // the link to that page stays
@@ -53,7 +53,7 @@
 
   // Saved queries are links without times: they run over the default period.
   var saved = document.getElementById('saved'), list = saved.querySelector('ul'), kept;
-  try { kept = JSON.parse(localStorage.getItem('queries')) || {}; } catch (e) { return; } // it keeps nothing
+  try { kept = JSON.parse(localStorage.getItem('queries')) || {}; } catch (e) { return; } // no storage
   function show() {
     list.replaceChildren.apply(list, Object.keys(kept).sort().map(function (name) {
       var li = document.createElement('li'), a = document.createElement('a'), drop = document.createElement('button');

@@ -9,18 +9,18 @@
     p.textContent = text;
     figure.replaceChildren(p);
   }
-  // span is how long something takes, as the pages have it.
+  // span formats a duration like the pages.
   function span(ms) {
     var of = [[172800000, 86400000, 'days'], [7200000, 3600000, 'h'], [120000, 60000, 'min'], [1000, 1000, 's'], [0, 1, 'ms']].find(function (u) { return ms >= u[0]; });
     return +(ms / of[1]).toFixed(ms >= 1000 && ms < 10000 ? 1 : 0) + ' ' + of[2];
   }
-  // badge is a number on a diagram: a link to what it counts.
+  // badge is a number on a diagram: a link to the list it counts.
   function badge(kind, text, title, list, more, is, value) {
     var b = document.createElement('a');
     b.className = 'fig badge ' + kind;
     b.textContent = text;
     b.title = title;
-    b.tabIndex = -1; // Tab passes over the diagram: the tables have the same numbers
+    b.tabIndex = -1; // Tab skips the diagram: the tables have the same numbers
     b.dataset.is = is || 'count';
     b.dataset.value = value === undefined ? text : value;
     b.href = list + '&' + new URLSearchParams(more);
@@ -31,7 +31,7 @@
   // of a process, or data-marks="{element: state}" of an instance.
   function diagram(figure) {
     fetch(figure.dataset.xml).then(function (res) {
-      if (!res.ok) throw new Error('the diagram cannot be read (' + res.status + ')');
+      if (!res.ok) throw new Error('the console answers ' + res.status);
       return res.text();
     }).then(function (xml) {
       figure.replaceChildren();
@@ -43,11 +43,11 @@
         var canvas = viewer.get('canvas');
         var known = function (id) { return viewer.get('elementRegistry').get(id); };
         var fit = function () {
-          if (!figure.clientWidth || !figure.clientHeight) return; // it is hidden
+          if (!figure.clientWidth || !figure.clientHeight) return; // hidden
           canvas.resized();
           canvas.zoom('fit-viewport', 'auto');
           canvas.zoom(canvas.zoom() * 0.94, 'auto'); // labels do not touch the frame
-          if (figure.clientWidth < 600 && canvas.zoom() < 0.6) canvas.zoom(0.6, { x: 0, y: figure.clientHeight / 2 }); // its labels can be read; it moves
+          if (figure.clientWidth < 600 && canvas.zoom() < 0.6) canvas.zoom(0.6, { x: 0, y: figure.clientHeight / 2 }); // labels stay readable, and dragging moves it
         };
         fit();
         figure.named = function (root) { name(root, known); };
@@ -70,15 +70,14 @@
     });
   }
 
-  // What a diagram can be coloured by, with the list of each number.
+  // The measures of a diagram, with the list behind each number.
   var measures = {
     count: { list: 'count' }, terminated: { list: 'count', more: { state: 'TERMINATED' } }, incidents: { list: 'incidents', untyped: true }, active: { list: 'now', untyped: true },
     time: { list: 'count', is: 'total' }, p50: { list: 'count', is: 'p50', more: { state: 'COMPLETED' } }, p95: { list: 'count', is: 'p95', more: { state: 'COMPLETED' } }
   };
 
-  // showHeat colours each element by the measure that is chosen, which its badge shows, and
-  // says who is there. What has happened there comes later: figure.heated shows what
-  // data-heat says then.
+  // showHeat colours each element by the chosen measure, shown on its badge, and shows active
+  // instances and open incidents. later adds executions and times, and calls figure.heated.
   function showHeat(figure, viewer, known) {
     var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), steps = 5, heat = {};
     var mode = document.getElementById('mode'), scale = document.getElementById('scale');
@@ -88,7 +87,7 @@
       shapes.forEach(function (id) { most = Math.max(most, heat[id][by] || 0); });
       overlays.clear();
       shapes.forEach(function (id) {
-        var h = heat[id], value = h[by], holds = (known(id).children || []).length > 0; // a sub-process would drown what is in it
+        var h = heat[id], value = h[by], holds = (known(id).children || []).length > 0; // a coloured sub-process would hide its elements
         for (var i = 1; i <= steps; i++) canvas.removeMarker(id, 'heat-' + i);
         if (value > 0 && !holds) canvas.addMarker(id, 'heat-' + Math.max(1, Math.ceil(steps * Math.sqrt(value / most))));
         if (h.active && by !== 'active') overlays.add(id, { position: { bottom: 12, left: -6 }, html: badge('tokens', h.active, h.active + ' active now', figure.dataset.now, { element: id }) });
@@ -111,9 +110,9 @@
     figure.heated();
   }
 
-  // What is read after its page: <div class="later" data-later="/path"> gets what the
-  // page at that path has in its own one, and the diagram the heat that it has. Without
-  // this script the link in it leads to that page.
+  // <div class="later" data-later="/path"> is loaded after its page: it gets the content of
+  // this div on the page at the path, and the diagram gets its data-heat. Without this script
+  // a link leads to that page.
   function later(place) {
     var status = document.getElementById('reading'), above = document.getElementById('heat'), figure = document.querySelector('figure[data-heat]');
     function tell(ofTable, ofHeat) {
@@ -121,7 +120,7 @@
       if (above) above.textContent = ofHeat; // there is a diagram
     }
     function put(nodes) {
-      var held = place.contains(document.activeElement); // who pressed Try again stays where they are
+      var held = place.contains(document.activeElement); // Try again keeps the focus
       place.replaceChildren.apply(place, nodes);
       place.setAttribute('aria-busy', 'false');
       if (held) place.focus({ preventScroll: true });
@@ -150,13 +149,13 @@
       figure.dataset.heat = JSON.stringify(heat);
       figure.dataset.count = fresh.dataset.count;
       if (figure.named) figure.named(place);
-      if (figure.heated) figure.heated(); // else it will be when it is drawn
+      if (figure.heated) figure.heated(); // else when the diagram is drawn
     }
     function read() {
       tell('Loading elements…', 'Loading executions and time…');
       place.setAttribute('aria-busy', 'true');
       fetch(place.dataset.later, { headers: { Accept: 'text/html' } }).then(function (res) {
-        if (res.redirected) { location.reload(); return null; } // the session is over
+        if (res.redirected) { location.reload(); return null; } // the session has expired
         return res.text().then(function (text) { return { text: text, code: res.status }; });
       }).catch(function () { failed('the console cannot be reached.'); }).then(function (got) {
         if (got) show(got.text, got.code);
@@ -171,7 +170,7 @@
     read();
   }
 
-  // showMarks shows the way of one instance.
+  // showMarks shows the path of one instance.
   function showMarks(figure, viewer, known) {
     var canvas = viewer.get('canvas'), overlays = viewer.get('overlays'), marks = JSON.parse(figure.dataset.marks);
     Object.keys(marks).forEach(function (id) {
@@ -183,8 +182,8 @@
     });
   }
 
-  // Times on axes, as pages have them: from so many seconds between two on, the text, what
-  // follows it at a new year, month, day, hour, minute, and second, and 1: they follow it.
+  // uPlot's formats of times on axes: minimum step in seconds, text, text at a new year, month,
+  // day, hour, minute, and second, and 1: that text is appended.
   var day = '\n{YYYY}-{MM}-{DD}';
   var ticks = [[86400, '{MM}-{DD}', '\n{YYYY}', null, null, null, null, null, 1], [60, '{HH}:{mm}', day, null, day, null, null, null, 1], [0.001, '{HH}:{mm}:{ss}', day, null, day, null, null, null, 1]];
 
