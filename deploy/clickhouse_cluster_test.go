@@ -42,7 +42,7 @@ func TestTheClusterToTryFitsTogether(t *testing.T) {
 	fatal.When(t, len(cluster.Shards) != 2, "%d shards, want 2", len(cluster.Shards))
 	var servers []string
 	for i, s := range cluster.Shards {
-		expect.Not(t, s.Internal != "true" || s.Weight != "" || len(s.Replicas) != 2, "shard %d: %+v: want two replicas that replicate by themselves, without a weight", i+1, s)
+		expect.Not(t, s.Internal != "true" || s.Weight != "" || len(s.Replicas) != 2, "shard %d: %+v: want two replicas with internal replication, without a weight", i+1, s)
 		for _, r := range s.Replicas {
 			servers = append(servers, r.Host)
 			service, is := c.Services[r.Host]

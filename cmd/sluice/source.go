@@ -52,7 +52,7 @@ type addresses struct {
 
 type sourceAdd struct {
 	Name    string        `arg:"" help:"Name of the engine: the subject of its token, and the source of its records."`
-	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one are of <default>."`
+	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one belong to <default>."`
 	Expires time.Duration `help:"Lifetime of the token, such as 720h; 0: unlimited."`
 	Rate    float64       `help:"Maximum requests per second; 0: the api's limit."`
 	Exclude []string      `sep:"none" help:"Rule for records to exclude, such as valueType=VARIABLE,variable=tmp_*; also by intent and bpmnProcessId. Repeat for more rules."`

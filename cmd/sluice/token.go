@@ -23,7 +23,7 @@ type tokenNew struct {
 	Source  string        `help:"Source: the engine whose records it posts, with one numbering of records. All tokens of an engine have the same source; empty: the subject."`
 	Scope   []string      `default:"records:write" help:"Scopes, comma-separated: records:write, user:write, fields:write, read, admin."`
 	Table   []string      `help:"Dataset tables it may change, comma-separated; all when empty."`
-	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one are of <default>."`
+	Tenant  []string      `help:"Tenants whose records it may post, comma-separated; all when empty. Records without one belong to <default>."`
 	Expires time.Duration `help:"Lifetime of the token, such as 720h; 0: unlimited."`
 	Rate    float64       `help:"Maximum requests per second; 0: the api's limit."`
 }

@@ -17,7 +17,7 @@ type Config struct {
 	TLS     `kong:"-"`
 	Elastic string `name:"elasticsearch" placeholder:"ADDR" help:"Address for bulks of Elasticsearch clients such as Camunda's exporters, with the access token as password. Off when empty."`
 
-	BulkBytes          int           `name:"max-bulk" default:"67108864" help:"Maximum bulk in bytes, after decompression. Bulks get memory for four of them, in addition to --memory."`
+	BulkBytes          int           `name:"max-bulk" default:"67108864" help:"Maximum bulk in bytes, after decompression. Bulks get memory for four, in addition to --memory."`
 	BodyBytes          int           `name:"max-body" default:"16777216" help:"Maximum body in bytes, after decompression."`
 	Records            int           `name:"max-records" default:"50000" help:"Maximum records in one request."`
 	RecordBytes        int           `name:"max-record-bytes" default:"8388608" help:"Maximum record in bytes, at most 16 MiB."`

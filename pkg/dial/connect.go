@@ -25,7 +25,7 @@ type Config struct {
 	// other files it is read for every connection, so that a rotation needs no restart.
 	// With it, a server that refuses the user is retried for ever: either side may not
 	// have the new password yet.
-	PasswordFile string `name:"nats-password-file" type:"existingfile" help:"File of its password, one line; reread for every connection, like the files below."`
+	PasswordFile string `name:"nats-password-file" type:"existingfile" help:"File with the NATS user's password, one line; reread for every connection, like the files below."`
 
 	Credentials string `name:"nats-creds" type:"existingfile" help:"File of the NATS user's credentials."`
 	CA          string `name:"nats-ca" type:"existingfile" help:"File of the CA certificates (PEM) of the servers; the system's when empty."`

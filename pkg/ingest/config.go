@@ -15,7 +15,7 @@ import (
 type Config struct {
 	MaxRows  int           `name:"block-rows" default:"500000" help:"Close a block at this many records, at most 1000000."`
 	MaxBytes int           `name:"block-bytes" default:"0" help:"Close a block at this many bytes of memory, at most 128 MiB; 0: an eighth of --memory, shared by the held lanes, at most 128 MiB."` // without --memory, SharedBytes is divided
-	MaxAge   time.Duration `name:"block-age" default:"500ms" help:"Close a block this long after its first record; one of few records at most 1.8 times as long, less the duration of an insert."`
+	MaxAge   time.Duration `name:"block-age" default:"500ms" help:"Close a block this long after its first record; a small block at most 1.8 times as long, minus the duration of an insert."`
 	Together int           `name:"block-inserts" default:"2" help:"Concurrent inserts of pieces of a block, at most 8."`
 
 	// Of all lanes; without --memory 32 MiB by default.

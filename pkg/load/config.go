@@ -40,8 +40,8 @@ type Config struct {
 	Source Source `kong:"-"`
 
 	PIDs     map[string]int `name:"pid" help:"Processes to measure, name=pid, separated by semicolons: until the last answer, or until all is stored with --clickhouse-http."` // this process is always measured
-	Timeout  time.Duration  `default:"10s" help:"Of one attempt."`
-	GiveUp   time.Duration  `default:"30s" help:"No further attempt at a request this long after its first."`
+	Timeout  time.Duration  `default:"10s" help:"Timeout of one attempt."`
+	GiveUp   time.Duration  `default:"30s" help:"Stop retrying a request this long after its first attempt."`
 	Failures int            `default:"10" help:"End after this many unacknowledged requests."`
 
 	// Stored waits until the acknowledged records are queryable. It is called once all

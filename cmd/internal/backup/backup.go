@@ -179,7 +179,7 @@ func (b *backup) open() error {
 		return fmt.Errorf("%s has a complete backup of %s: choose another folder", folder, m.Begun.Format(time.RFC3339))
 	case err == nil:
 		if m.Database != b.db.Database() {
-			return fmt.Errorf("the backup in %s is of database %s, not of %s: choose another folder", folder, m.Database, b.db.Database())
+			return fmt.Errorf("the backup in %s has database %s, not %s: choose another folder", folder, m.Database, b.db.Database())
 		}
 		b.m = m
 		return nil

@@ -56,7 +56,7 @@ func Restore(ctx context.Context, m *Manifest, nc *nats.Conn, db *warehouse.DB, 
 	}
 	r := &restore{cfg: cfg, m: m, nc: nc, js: js}
 	if db.Database() != m.Database { // views and row policies contain the table names
-		return fmt.Errorf("the backup is of database %s and cannot be restored into %s: name database %[1]s in --clickhouse", m.Database, db.Database())
+		return fmt.Errorf("the backup has database %s and cannot be restored into %s: give database %[1]s in --clickhouse", m.Database, db.Database())
 	}
 	if r.tables, err = db.RestoreBegun(ctx, m.ID); err != nil {
 		return err

@@ -112,7 +112,7 @@ func (b *bench) watched(ctx context.Context, d *deployment.Deployment, address s
 			every time.Duration
 		}{{[]string{"/"}, time.Second / often}, {months(time.Now(), often), 15 * time.Second / often}} {
 			alone, with, err := b.pair(ctx, d, job{load: cfg, beside: func(ctx context.Context) (func() error, error) {
-				deployment.Sleep(ctx, time.Until(time.Now().Truncate(cfg.Duration).Add(cfg.Duration))) // until the console reads anew
+				deployment.Sleep(ctx, time.Until(time.Now().Truncate(cfg.Duration).Add(cfg.Duration))) // until the console's next reading
 				return reload(ctx, all, w.links, w.every), nil
 			}}, n%2 == 1)
 			if err != nil {

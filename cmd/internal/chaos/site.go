@@ -30,7 +30,7 @@ type site struct {
 // crashed restarts a process that exited unexpectedly, as a supervisor does.
 func (s *site) crashed(p *programtest.Process, state string) {
 	s.journal.count(crash)
-	s.journal.note("%s ended by itself: %s", p.Name, state)
+	s.journal.note("%s exited unexpectedly: %s", p.Name, state)
 	time.Sleep(time.Second)
 	s.start(p)
 }

@@ -30,7 +30,7 @@ type trap struct {
 	sprung chan struct{}
 }
 
-// chunk is the size forwarded at once. It is small, so that a cut splits messages.
+// chunk is the maximum size of one forwarded write, small enough that a cut splits messages.
 const chunk = 8 << 10
 
 func NewLink() *Link {

@@ -128,7 +128,7 @@ func TestForgetAPerson(t *testing.T) {
 	tail := start(t, "sluice", "tail", "--data", s.data, "--nats", "nats://"+s.nats, "--from", "1")
 	eventually(t, 10*time.Second, func() error {
 		if !strings.Contains(tail.text(), "somebody-5@") {
-			return errors.New("tail does not show what others have sent")
+			return errors.New("tail lacks records of other instances")
 		}
 		return nil
 	})

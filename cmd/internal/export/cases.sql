@@ -1,4 +1,4 @@
--- What event logs and objects are made of: the beginning of events.sql and objects.sql.
+-- Instances with their attributes: the beginning of events.sql and objects.sql.
 WITH
 cases AS (
     SELECT source, process_instance_key, tenant_id, bpmn_process_id, process_name, version, process_definition_key, parent_process_instance_key,

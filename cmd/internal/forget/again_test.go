@@ -189,7 +189,7 @@ func TestAnOrderEnds(t *testing.T) {
 	}
 	retain(0)
 	s.forget(forget.Config{Backups: day})
-	orders(1, "with records for ever")
+	orders(1, "records kept forever")
 	retain(20)
 	s.forget(forget.Config{Backups: day})
 	orders(1, "with records for longer")

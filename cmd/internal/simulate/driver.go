@@ -121,7 +121,7 @@ func (p *process) do(ctx context.Context, c *call) (any, error) {
 	d.mu.Unlock()
 	d.nudge()
 	select {
-	case o := <-c.answer: // granted and ended at once
+	case o := <-c.answer: // granted and ended together
 		return o.value, o.err
 	default:
 		return nil, ctx.Err()

@@ -19,7 +19,7 @@ type Config struct {
 	Data       string `default:"./data/nats" zero:"that of ConfigFile" help:"Folder of the streams."`                                                         // created if missing; one server at a time
 	Listen     string `default:"127.0.0.1:4222" zero:"in process only" help:"Address for clients; beyond loopback only with --config and credentials in it."` // port 0 for a free one
 	Monitor    string `help:"Address of the monitoring pages, loopback only; off when empty."`
-	ConfigFile string `name:"config" type:"existingfile" help:"A nats.conf to use instead, clusters included."` // Data, MaxStore and Name fill in what it omits
+	ConfigFile string `name:"config" type:"existingfile" help:"File nats.conf to use instead of the other options, clusters included."` // Data, MaxStore and Name fill in what it omits
 
 	Name     string        `kong:"-" default:"sluice"` // server name, in its cluster and in logs
 	User     string        `kong:"-"`                  // of clients; User or Users is required to listen beyond loopback

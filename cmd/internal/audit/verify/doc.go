@@ -29,7 +29,7 @@
 //
 // Rows stored up to the expiry line take part in no comparison: messages are read from
 // behind the last one whose rows may have expired, and rows, counters, and totals are
-// those of later stored days. So a row missing from a kept day is never taken for expired.
+// those of later stored days. So a row missing from a kept day never counts as expired.
 //
 // Memory is bounded: one message, the sums of one segment, the records of one search, and
 // the outcomes of dead letters.

@@ -293,9 +293,9 @@ func (v *verifier) extents(ctx context.Context, lanes []*lane) error {
 		case e.Incarnation < p.Incarnation(), p.Incarnation() == 0 && p.Revision > 0: // reset, and its next incarnation has not begun
 			v.note("the table has %d rows of an earlier incarnation of lane %d, which cannot be compared", e.Rows, e.Lane)
 		case e.Incarnation > p.Incarnation():
-			v.problem("the table has %d rows of an incarnation of lane %d that its lane state does not list: NATS was restored to an earlier state, or the table is of another installation", e.Rows, e.Lane)
+			v.problem("the table has %d rows of an incarnation of lane %d that its lane state does not list: NATS was restored to an earlier state, or the table belongs to another installation", e.Rows, e.Lane)
 		case e.Last > end:
-			v.problem("the table has rows of lane %d up to message %d, but the lane ends at %d: NATS was restored to an earlier state, or the table is of another installation", e.Lane, e.Last, end)
+			v.problem("the table has rows of lane %d up to message %d, but the lane ends at %d: NATS was restored to an earlier state, or the table belongs to another installation", e.Lane, e.Last, end)
 		}
 	}
 	return nil

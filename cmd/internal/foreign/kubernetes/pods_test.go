@@ -112,7 +112,7 @@ func TestReferencesLeadSomewhere(t *testing.T) {
 				t.Errorf("pods of %s are labelled %v", name, p.Labels)
 			}
 			if name == "streams" {
-				continue // it ends by itself
+				continue // it exits
 			}
 			for path, probe := range map[string]*core.Probe{"/healthz": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
 				if probe == nil || probe.HTTPGet.Path != path || probe.HTTPGet.Port.String() != "ops" || c.StartupProbe == nil {

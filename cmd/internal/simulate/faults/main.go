@@ -24,7 +24,7 @@ import (
 const folder = "cmd/internal/simulate/faults"
 
 func main() {
-	seeds := flag.Int("seeds", 5000, "run at most so many seeds for each fault")
+	seeds := flag.Int("seeds", 5000, "maximum number of seeds for each fault")
 	first := flag.Int("first", 1_000_000, "begin at this seed: a range that was never used before")
 	only := flag.String("only", "", "only faults whose patch contains this")
 	flag.Parse()

@@ -16,7 +16,7 @@ type Config struct {
 	Password   string `help:"Password of the user; preferably set by the variable."`
 	Secrets    string `help:"Folder with the passwords of the users admin, ingester, analyst, modeller and console, created if missing; without it, on loopback, every client has all rights."` // see users.go
 	Private    bool   `help:"With --secrets: the analyst needs a password too; else connections without a password are the analyst."`
-	AllowFiles bool   `help:"Allow statements to access files and addresses: file(), url(), s3(), remote() and the like; the process is then not confined to its folder."`
+	AllowFiles bool   `help:"Allow table functions that read files and other servers, such as file(), url(), s3(), and remote(); the process is then not confined to its folder."`
 	Statements
 	Library string `name:"clickhouse-library" help:"File of the engine; next to the program when empty."`
 
