@@ -152,8 +152,8 @@ const smallEntry = 64 << 10
 // maxLinger bounds what linger adds to a publish.
 const maxLinger = 2 * time.Millisecond
 
-// expect returns a channel that is closed once as many chunks have arrived as are about to be answered,
-// beside those in the queue: most clients post again at once. It is nil if entries are large.
+// expect returns a channel that is closed once the queue has got as many more chunks as are now answered: most clients
+// post again immediately. It is nil if entries are large.
 func (q *batcher) expect(answered, size int) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -237,8 +237,8 @@ func (q *batcher) send(ctx context.Context, b *batch) (answered bool, err error)
 	return answered, s.whenFull(err, b.lane.Number, b.entry.Size())
 }
 
-// confirm checks that the batch may be sent to its lane, or counts there: the lane lists of old
-// routes must be unchanged. If not, it returns the error otherwise.
+// confirm checks that the batch is still valid in its lane: the lane lists of old routes must be unchanged. If not, it
+// returns the error otherwise.
 func (q *batcher) confirm(ctx context.Context, b *batch, otherwise error) error {
 	if !passed(q.p.stream.cfg.Now(), b.until) {
 		return nil

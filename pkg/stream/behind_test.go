@@ -85,7 +85,7 @@ func TestWhatLandsBehindAMoveMarkerIsNotAnsweredOK(t *testing.T) {
 	shut.open.Unlock()
 	var retry *flow.RetryError
 	if err := <-sent; !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) {
-		t.Errorf("got %v, want %v and when to come back", err, flow.ErrUnavailable)
+		t.Errorf("got %v, want %v with a retry delay", err, flow.ErrUnavailable)
 	}
 	if got, err := p.Publish(t.Context(), submission("late", 10)); err != nil || got.Replayed {
 		t.Errorf("again: got %+v, %v", got, err)

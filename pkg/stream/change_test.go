@@ -98,7 +98,7 @@ func TestAChangeThatExpectsAnotherIsStale(t *testing.T) {
 		t.Fatalf("one without an id: got %v, want %v", err, change.ErrStale)
 	}
 	if seq, _, err := p.PublishChange(t.Context(), patch("ann", "change-3", last())); err != nil || seq != 5 {
-		t.Fatalf("one that knows the last: got %d, %v, want 5", seq, err)
+		t.Fatalf("one after the last: got %d, %v, want 5", seq, err)
 	}
 	// The first again, as after a lost answer: it exists, so it is not stale.
 	if seq, duplicate, err := p.PublishChange(t.Context(), first); err != nil || seq != 3 || !duplicate {
@@ -122,7 +122,7 @@ func TestAnInvalidChange(t *testing.T) {
 		t.Errorf("NATS away: got %v, want %v", err, flow.ErrUnavailable)
 	}
 	if took := time.Since(begun); took > 2*time.Second {
-		t.Errorf("NATS away: it took %v to say so, want at most 2s", took)
+		t.Errorf("NATS away: it took %v, want at most 2s", took)
 	}
 	if _, err := w.LastChange(t.Context(), change.Target{User: "ann"}); !errors.Is(err, flow.ErrUnavailable) {
 		t.Errorf("last change while NATS is away: got %v, want %v", err, flow.ErrUnavailable)
@@ -217,7 +217,7 @@ func TestAPurgeKeepsWhatWaitsToBeApplied(t *testing.T) {
 	w.appliedTo(4)
 	lag(stream.ChangeLag{Done: 4, Next: 6, Waiting: 3})
 	purged(6)
-	w.appliedTo(15) // the lane had more: the checkpoint says nothing about the present messages
+	w.appliedTo(15) // the lane had more: the checkpoint is not of the present messages
 	lag(stream.ChangeLag{Next: 6, Waiting: 3})
 	purged(6)
 	if _, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 10, 0); err != nil {
@@ -239,7 +239,7 @@ func TestAResetTakesTheChangesAlong(t *testing.T) {
 	before, err := stream.NewChangeStates(w.Stream).CompareAndSwap(t.Context(), 0, before)
 	fatal.If(t, err)
 	at, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 3, 0)
-	fatal.When(t, err != nil || at.Incarnation() != ahead+1, "got %+v, %v, want life %d", at, err, ahead+1)
+	fatal.When(t, err != nil || at.Incarnation() != ahead+1, "got %+v, %v, want incarnation %d", at, err, ahead+1)
 	changes, err := stream.NewChangeStates(w.Stream).Read(t.Context(), 0)
 	want := flow.LaneState{Incarnations: []flow.Incarnation{{ID: 1, First: 1}, {ID: ahead, First: 1}, {ID: ahead + 1, First: 4}}, StreamID: at.StreamID, Done: 3, Stamp: w.stamp(0, 3), Revision: changes.Revision}
 	if diff := cmp.Diff(want, changes); diff != "" || err != nil {

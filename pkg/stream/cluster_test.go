@@ -12,8 +12,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// TestALeaderMayHaveToCatchUp: a new leader may answer before it has written all that the group
-// committed. Such a lane is not yet one of an earlier time.
+// TestALeaderMayHaveToCatchUp: a new leader may answer before it has written all that the group committed. Such a lane
+// was not set back.
 func TestALeaderMayHaveToCatchUp(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.StartCluster(t, 3)

@@ -222,7 +222,7 @@ func OperatorPermissions() Permissions {
 func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        LaneName(lane),
-		Description: "Sluice: records accepted, kept until they are stored and for a while after",
+		Description: "Sluice: accepted records, kept until they are stored and for the history after",
 		Subjects:    laneSubjects(lane),
 		Storage:     jetstream.FileStorage,
 		Retention:   jetstream.LimitsPolicy,
@@ -241,7 +241,7 @@ func (s *Stream) laneConfig(lane int) jetstream.StreamConfig {
 func (s *Stream) deadConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:                 DeadStream,
-		Description:          "Sluice: what could not be stored, with the reason",
+		Description:          "Sluice: dead letters, with their reasons",
 		Subjects:             []string{DeadPrefix + ">"},
 		Storage:              jetstream.FileStorage,
 		Retention:            jetstream.LimitsPolicy,
@@ -256,7 +256,7 @@ func (s *Stream) deadConfig() jetstream.StreamConfig {
 // noteConfig: notes are small and removed with their message, so they need no size limit.
 func (s *Stream) noteConfig() jetstream.StreamConfig {
 	cfg := s.deadConfig()
-	cfg.Name, cfg.Description, cfg.MaxBytes = NoteStream, "Sluice: what became of dead letters", 0
+	cfg.Name, cfg.Description, cfg.MaxBytes = NoteStream, "Sluice: outcomes of dead letters", 0
 	cfg.Subjects = []string{ReplayPrefix + ">", SettledPrefix + ">"}
 	return cfg
 }

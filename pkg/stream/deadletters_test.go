@@ -80,8 +80,7 @@ func TestDeadLettersKeepTheOriginalBytes(t *testing.T) {
 	expect.Equal(t, "letters after one was dropped", 2, len(w.list(stream.DeadFilter{})))
 }
 
-// TestTheSameSequenceOfAnotherLifeIsAnother: a reset lane keeps its stream, and its messages get
-// another incarnation.
+// TestTheSameSequenceOfAnotherLifeIsAnother: a reset lane keeps its stream, and its messages get another incarnation.
 func TestTheSameSequenceOfAnotherLifeIsAnother(t *testing.T) {
 	w := open(t, stream.Config{})
 	var want []uint64
@@ -98,7 +97,7 @@ func TestTheSameSequenceOfAnotherLifeIsAnother(t *testing.T) {
 	for _, f := range w.outcomes() {
 		outcomes = append(outcomes, f.Incarnation)
 	}
-	expect.Equal(t, "lives of the letters, and of their outcomes", [][]uint64{want, want}, [][]uint64{got, outcomes})
+	expect.Equal(t, "incarnations of the letters, and of their outcomes", [][]uint64{want, want}, [][]uint64{got, outcomes})
 }
 
 func TestDeadLettersAreFiltered(t *testing.T) {
@@ -157,7 +156,7 @@ func TestDeadLettersWithoutRoom(t *testing.T) {
 		for ; err == nil && next < 1000; next++ {
 			err = letters.Publish(t.Context(), dead(next+1))
 		}
-		fatal.When(t, !errors.Is(err, flow.ErrFull) || !strings.Contains(err.Error(), "--dead-max-bytes"), "got %v, want %v and what to do", err, flow.ErrFull)
+		fatal.When(t, !errors.Is(err, flow.ErrFull) || !strings.Contains(err.Error(), "--dead-max-bytes"), "got %v, want %v and the remedy", err, flow.ErrFull)
 	}
 	fill()
 	all := w.list(stream.DeadFilter{})
@@ -189,14 +188,14 @@ func (w *world) waitFor(name string, want func(float64) bool) float64 {
 	}
 }
 
-// TestLettersOfTheApi: the api's dead letters never were in a lane. Each is one letter per source
-// however often it is posted, and is replayed like others.
+// TestLettersOfTheApi: the api's dead letters never were in a lane. A document posted several times is one letter per
+// source, and is replayed like others.
 func TestLettersOfTheApi(t *testing.T) {
 	w := open(t, stream.Config{})
 	of := func(source, body string) flow.Dead {
 		return flow.Dead{
 			Message: flow.Message{Source: source, Subject: "engine", Received: time.UnixMilli(1_763_700_000_000).UTC(), Records: 1, Body: []byte(body)},
-			Index:   -1, Code: record.CodeMissing, Reason: "it is none",
+			Index:   -1, Code: record.CodeMissing, Reason: "the document is not a record",
 		}
 	}
 	w.publishDead(of("a", `{"x":1}`), of("a", `{"x":1}`), of("b", `{"x":1}`), of("a", `{"x":2}`))

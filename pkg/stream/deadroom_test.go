@@ -23,7 +23,7 @@ func junk(source string, size int) flow.Dead {
 	}
 	return flow.Dead{
 		Message: flow.Message{Source: source, Subject: source, Received: time.Now(), Records: 1, Body: body},
-		Index:   -1, Code: "invalid_json", Reason: "it is none",
+		Index:   -1, Code: "invalid_json", Reason: "the document is not JSON",
 	}
 }
 

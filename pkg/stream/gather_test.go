@@ -66,7 +66,7 @@ func TestManySmallOnesShareASync(t *testing.T) {
 	entries := value(t, w.reg, "sluice_stream_messages_total", nil)
 	t.Logf("acknowledged per second: %.0f one by one, %.0f in entries, %.1f times as many; %.1f requests per entry",
 		single/3, grouped/3, ratio, records/entries)
-	// The speedup depends on the disk: a longer sync gains more. The number of requests that share
+	// The speedup depends on the duration of a sync; the number of requests that share
 	// a sync does not.
 	expect.Not(t, records/entries < 16, "%.1f requests share an entry, want at least 16", records/entries)
 	expect.Not(t, ratio <= 1, "entries are %.1f times as fast, want more than once", ratio)

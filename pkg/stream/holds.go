@@ -37,7 +37,7 @@ func (p *LaneStates) Hold(ctx context.Context, lane int, by string, until time.T
 func (p *LaneStates) Release(ctx context.Context, lane int, by string) error {
 	_, err := p.rewrite(ctx, lane, func(pos *flow.LaneState) error {
 		if pos.Hold == nil || pos.Hold.By != by {
-			return errAsItIs
+			return errUnchanged
 		}
 		pos.Hold = nil
 		return nil
@@ -92,8 +92,8 @@ func (p *LaneStates) ReleaseAll(ctx context.Context, by string) (all error) {
 // holdLook is the interval of reading a held lane until its block is stored.
 const holdLook = 50 * time.Millisecond
 
-// errAsItIs means that a lane state needs no change.
-var errAsItIs = errors.New("as it is")
+// errUnchanged means that a lane state needs no change.
+var errUnchanged = errors.New("unchanged")
 
 // rewrite changes the state of a lane concurrently with its owner.
 func (p *LaneStates) rewrite(ctx context.Context, lane int, change func(*flow.LaneState) error) (flow.LaneState, error) {
@@ -102,7 +102,7 @@ func (p *LaneStates) rewrite(ctx context.Context, lane int, change func(*flow.La
 		if err != nil {
 			return pos, err
 		}
-		if err := change(&pos); errors.Is(err, errAsItIs) {
+		if err := change(&pos); errors.Is(err, errUnchanged) {
 			return pos, nil
 		} else if err != nil {
 			return pos, err

@@ -35,15 +35,14 @@ var (
 	errVoid    = errors.New("the entry is void")
 )
 
-// facts about a message that decide its answer. While either is true, it must not be reported
-// as not stored.
+// facts about a message that decide its answer. While either is true, it must not be reported as not stored.
 type facts struct {
 	inFlight bool // sent, no answer yet
 	unsure   bool // an earlier attempt got no answer: the lane may hold it
 }
 
-// attempts repeats a request until its outcome is known or the time is up. Every attempt sends
-// the same to the same lane, so it does not matter which of them arrived.
+// attempts repeats a request until its outcome is known or the time is up. Every attempt sends the same bytes to the
+// same lane, so it does not matter which one arrives.
 type attempts struct {
 	facts
 	link   *link
@@ -81,8 +80,8 @@ func (a *attempts) until(ctx context.Context, attempt func() error) error {
 	}
 }
 
-// send sends a message to a lane in one attempt. A lane that reports a duplicate is asked for
-// the message: its memory of ids may outlive a removed message.
+// send sends a message to a lane in one attempt. If the lane reports a duplicate, the message is looked up: its id may
+// outlive it.
 func (a *attempts) send(ctx context.Context, s *Stream, lane *Lane, msg *nats.Msg) (ack, error) {
 	a.inFlight = true
 	got, err := s.request(ctx, lane, msg)
@@ -163,7 +162,7 @@ const (
 	giveUp    verdict = iota // a prompt retry would fail again
 	again                    // not stored: retry
 	unknown                  // perhaps stored: resend the same
-	cut                      // likewise, without a connection: briefly
+	cut                      // perhaps stored, and no connection: resend the same, briefly
 	unreached                // no server answers: retry briefly
 )
 
@@ -228,7 +227,7 @@ func judgeCode(err *jetstream.APIError) (verdict, string, error) {
 		return again, "duplicate_in_process", unavailable(err, time.Second)
 	case codeClusterUnavailable, codeClusterNotLeader, codeSequenceNotMatch, codeSubjectNotReady,
 		codeStreamOffline, codeStreamOfflineReason:
-		// A new leader may still get the old one's message.
+		// A new leader may still receive the old one's message.
 		return unknown, "leader", unavailable(err, 5*time.Second)
 	case codeAccountResources, codeInsufficientResources, codeMemoryResources, codeStorageResources:
 		return giveUp, "resources", unavailable(err, 10*time.Second)

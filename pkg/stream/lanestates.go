@@ -95,7 +95,7 @@ func (p *LaneStates) check(ctx context.Context, lane *Lane, pos flow.LaneState) 
 		needed, stamp = pos.Claim.Last, pos.Claim.Stamp
 	}
 	if lane.Last < needed {
-		return p.stream.endsBefore(lane, gap("lane %d ends at %d, but %d was read from it: its data is of an earlier time", lane.Number, lane.Last, needed))
+		return p.stream.endsBefore(lane, gap("lane %d ends at %d, but %d was read from it: it was set back", lane.Number, lane.Last, needed))
 	}
 	p.stream.reaches(lane)
 	if stamp == 0 {
@@ -106,7 +106,7 @@ func (p *LaneStates) check(ctx context.Context, lane *Lane, pos flow.LaneState) 
 		return err
 	}
 	if now != 0 && now != stamp {
-		return gap("message %d of lane %d is of %s, but the one read before was of %s: the lane's data is of an earlier time, and other messages have its sequences",
+		return gap("message %d of lane %d was stored at %s, but the one read before at %s: the lane was set back, and other messages have its sequences",
 			needed, lane.Number, moment(now), moment(stamp))
 	}
 	return nil
@@ -154,15 +154,13 @@ func (p *LaneStates) CompareAndSwap(ctx context.Context, lane int, next flow.Lan
 	return flow.LaneState{}, unavailable(fmt.Errorf("write the lane state of %s: %w", p.of(lane), err), time.Second)
 }
 
-// Reset declares which messages of a lane are unchanged: those up to last are what its
-// checkpoint was written for, or were appended since. All later ones belong to a new
-// incarnation, whose id is above every earlier one and above. It is for operators, after a
-// stream was recreated, or NATS or its lane states were restored or lost.
+// Reset declares the messages of a lane up to last unchanged: its checkpoint was written for them, or they were
+// appended since. All later ones belong to a new incarnation, whose id is above every earlier one and above. It is for
+// operators, after a stream was recreated, or NATS or its lane states were restored or lost.
 //
-// Nothing is skipped: the lane resumes at its checkpoint, after last if that is earlier, or
-// without a checkpoint at its first message. Messages up to last keep their incarnation, so
-// stored ones are recognised; so do those up to a checkpoint, or the end of an open claim, whose
-// message the lane holds: they were read as it has them now, also if it was set back before. The
+// Nothing is skipped: the lane resumes at its checkpoint, after last if that is earlier, or without a checkpoint at its
+// first message. Messages up to last keep their incarnation, so that stored ones are recognised. So do messages up to a
+// checkpoint, or to the end of an open claim, if the lane still holds that message: they were read as they are now. The
 // owner is fenced and takes the lane again. Changes resume likewise, after last.
 func (p *LaneStates) Reset(ctx context.Context, lane int, last, above uint64) (flow.LaneState, error) {
 	state, err := p.stream.state(ctx, lane)

@@ -23,7 +23,7 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 	identity, err := positions.StreamID(t.Context(), 0)
 	fatal.If(t, err)
 	if diff := cmp.Diff(flow.LaneState{}, pos); diff != "" {
-		t.Fatalf("position of a new lane (-want +got):\n%s", diff)
+		t.Fatalf("lane state of a new lane (-want +got):\n%s", diff)
 	}
 
 	pos.StreamID, pos.Owner, pos.Claim = identity, "one", &flow.Claim{First: 1, Last: 10, Hash: "h"}
@@ -54,7 +54,7 @@ func TestAPositionMovesByCompareAndSwap(t *testing.T) {
 	}
 	got, err := openOn(t, w.server, stream.Config{}).position(0)
 	fatal.If(t, err)
-	expect.Equal(t, "position read by another process", other, got)
+	expect.Equal(t, "lane state read by another process", other, got)
 }
 
 func (w *world) position(lane int) (flow.LaneState, error) {
@@ -95,7 +95,7 @@ func TestALaneWhoseDataIsOfAnEarlierTimeIsFound(t *testing.T) {
 
 	w.swapTo(0, 10)
 	if _, err := w.position(0); err != nil {
-		t.Fatalf("a position that fits: %v", err)
+		t.Fatalf("a lane state that fits: %v", err)
 	}
 
 	// The lane state of a lane that had more messages.
@@ -164,7 +164,7 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 	w.recreate("FLOW_0")
 	after, err := w.position(0)
 	fatal.If(t, err)
-	expect.Not(t, after.StreamID != before.StreamID, "the position names %s, written as %s", after.StreamID, before.StreamID)
+	expect.Not(t, after.StreamID != before.StreamID, "the lane state names %s, written as %s", after.StreamID, before.StreamID)
 	identity, err := stream.NewLaneStates(w.Stream).StreamID(t.Context(), 0)
 	if err != nil || identity == before.StreamID {
 		t.Errorf("the lane is %s, %v, and was %s", identity, err, before.StreamID)
@@ -180,7 +180,7 @@ func TestALaneMadeAgainHasAnotherIdentity(t *testing.T) {
 		t.Errorf("reset: %v (-want +got):\n%s", err, diff)
 	}
 	if now := uint64(time.Now().UnixMilli()); reset.Incarnation() > now || reset.Incarnation() < now-10_000 {
-		t.Errorf("its life is %d, want the time, %d", reset.Incarnation(), now)
+		t.Errorf("its incarnation is %d, want the time, %d", reset.Incarnation(), now)
 	}
 	if _, err := stream.NewLaneStates(w.Stream).CompareAndSwap(t.Context(), 0, before); !errors.Is(err, flow.ErrNotOwner) {
 		t.Errorf("the owner from before: got %v, want %v", err, flow.ErrNotOwner)
@@ -199,9 +199,9 @@ func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
 	}
 	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // of a machine with a wrong clock
 	again, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, ahead)
-	expect.Not(t, err != nil || again.Incarnation() != ahead+1, "above another life: got %+v, %v, want life %d", again, err, ahead+1)
+	expect.Not(t, err != nil || again.Incarnation() != ahead+1, "above another incarnation: got %+v, %v, want %d", again, err, ahead+1)
 	if again, err = stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0); err != nil || again.Incarnation() != ahead+2 {
-		t.Errorf("above the life before: got %+v, %v, want life %d", again, err, ahead+2)
+		t.Errorf("above the incarnation before: got %+v, %v, want %d", again, err, ahead+2)
 	}
 	// A message keeps the incarnation in which it was appended.
 	if again.IncarnationOf(1) != 0 || again.IncarnationOf(2) != ahead+2 || again.IncarnationOf(3) != ahead+2 || len(again.Incarnations) != 3 {

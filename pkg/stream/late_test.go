@@ -66,7 +66,7 @@ func TestAnApiThatWasTooSlowDoesNotAnswerOK(t *testing.T) {
 	w.publish(p, "another", 1)
 	_, err := frozen.Publish(t.Context(), submission("late", 10))
 	var retry *flow.RetryError
-	fatal.When(t, !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry), "got %v, want %v and when to come back", err, flow.ErrUnavailable)
+	fatal.When(t, !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry), "got %v, want %v with a retry delay", err, flow.ErrUnavailable)
 	if got, err := frozen.Publish(t.Context(), submission("late", 10)); err != nil || got.Replayed {
 		t.Errorf("again: got %+v, %v", got, err)
 	}
@@ -130,6 +130,6 @@ func TestACallWhoseTimeIsUpSendsNothing(t *testing.T) {
 	}
 	expect.Equal(t, "requests are stored", 1, len(w.all(0)))
 	if err := p.Check(); err != nil {
-		t.Errorf("Check says %v of the stream because a client has gone", err)
+		t.Errorf("Check: got %v of the stream because a client has gone", err)
 	}
 }

@@ -59,7 +59,7 @@ func lists(w *world, js jetstream.JetStream) bool {
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 	defer cancel()
 	names := js.StreamNames(ctx)
-	for range names.Name() { // to the end, where it says whether it failed
+	for range names.Name() { // to the end, where a failure is reported
 	}
 	return names.Err() == nil
 }
@@ -93,7 +93,7 @@ func TestOneThatSleptLooksTheSourcesUpFirst(t *testing.T) {
 		t.Errorf("while the sources cannot be looked up: got %v, want %v", err, flow.ErrUnavailable)
 	}
 	if took := time.Since(begun); took > 2*time.Second {
-		t.Errorf("it took %v to say so, want at most 2s", took)
+		t.Errorf("it took %v, want at most 2s", took)
 	}
 }
 

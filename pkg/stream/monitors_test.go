@@ -43,7 +43,7 @@ func TestAFullDiskIsNamed(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if err := s.Explained(flow.ErrFull); !errors.Is(err, flow.ErrFull) || errors.Is(err, flow.ErrDiskFull) {
-			t.Errorf("%s: a full budget is no full disk: got %v", name, err)
+			t.Errorf("%s: a full budget is not a full disk: got %v", name, err)
 		}
 		if name != "there" {
 			continue

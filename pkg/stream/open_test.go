@@ -186,7 +186,7 @@ func TestAServerThatDoesNotSyncIsRefused(t *testing.T) {
 	}{
 		"one that syncs":              {[]string{always.Embedded().MonitorURL()}, false, false},
 		"one that does not":           {[]string{always.Embedded().MonitorURL(), lazy}, false, true},
-		"one that says nothing of it": {[]string{old}, false, true},
+		"one that does not report it": {[]string{old}, false, true},
 		"one that does not, allowed":  {[]string{lazy}, true, false},
 		"one that does not answer":    {[]string{"http://127.0.0.1:1"}, false, false},
 		"one that is something else":  {[]string{broken}, false, false},
@@ -233,7 +233,7 @@ func TestAStreamThatIsNotOpenYet(t *testing.T) {
 	} {
 		var retry *flow.RetryError
 		if err := ask(); !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) {
-			t.Errorf("%s: got %v, want %v and when to come back", name, err, flow.ErrUnavailable)
+			t.Errorf("%s: got %v, want %v with a retry delay", name, err, flow.ErrUnavailable)
 		}
 	}
 	js, err := nc.JetStream()

@@ -253,11 +253,11 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 		var retry *flow.RetryError
 		expect.Not(t, !errors.Is(err, flow.ErrUnavailable) || !errors.As(err, &retry) || retry.After <= 0, "%v: got %v, want %v with a RetryError", sizes, err, flow.ErrUnavailable)
 		if took := time.Since(begun); took > 2*time.Second {
-			t.Errorf("%v: it took %v to say so, want at most 2s", sizes, took)
+			t.Errorf("%v: it took %v, want at most 2s", sizes, took)
 		}
 	}
 	if err := p.Check(); !errors.Is(err, flow.ErrUnavailable) {
-		t.Errorf("Check says %v while nothing becomes durable, want %v", err, flow.ErrUnavailable)
+		t.Errorf("Check: got %v while nothing becomes durable, want %v", err, flow.ErrUnavailable)
 	}
 	w.server.Restart()
 	deadline := time.Now().Add(10 * time.Second)
@@ -270,7 +270,7 @@ func TestNATSAwayIsSaidWithinTwoSeconds(t *testing.T) {
 	}
 	expect.Equal(t, "messages", []string{"before", "after"}, ids(w.once(0)))
 	if err := p.Check(); err != nil {
-		t.Errorf("Check says %v after a success", err)
+		t.Errorf("Check: got %v after a success", err)
 	}
 }
 

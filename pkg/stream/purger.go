@@ -33,7 +33,7 @@ const purgeMargin = 30 * time.Second
 //   - no backup or verify has pinned it,
 //   - it is older than the history, or the lane is more than half full.
 //
-// An idle lane's stream time stops, so its last requests would stay in the window for ever.
+// An idle lane's stream time stops, so its last requests would stay in the window.
 // Once they are older than the history, the Purger sends ticks, as far apart as stream time
 // counts, until they have left it.
 //

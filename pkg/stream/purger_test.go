@@ -26,15 +26,15 @@ func TestWhatAPurgerKeeps(t *testing.T) {
 		"all of it is history":                         {lane(1, 100, 1000, 10_000), 100, 101, 1, 1, 0},
 		"what is older than the history goes":          {lane(1, 100, 1000, 10_000), 100, 101, 41, 41, 0},
 		"but not what is not stored":                   {lane(1, 100, 1000, 10_000), 20, 101, 41, 21, 0},
-		"nor what the lane must know":                  {lane(1, 100, 1000, 10_000), 100, 31, 41, 31, 0},
+		"nor the deduplication window":                 {lane(1, 100, 1000, 10_000), 100, 31, 41, 31, 0},
 		"a lane more than half full keeps half":        {lane(1, 100, 1000, 1000), 100, 101, 1, 51, 0},
 		"or what is not stored":                        {lane(1, 100, 1000, 1000), 10, 101, 1, 11, 0},
-		"or what it must know":                         {lane(1, 100, 1000, 1000), 100, 31, 1, 31, 0},
+		"or in the deduplication window":               {lane(1, 100, 1000, 1000), 100, 31, 1, 31, 0},
 		"a lane that begins later":                     {lane(1001, 100, 1000, 1000), 1100, 1101, 1001, 1051, 0},
 		"a lane without a limit keeps its history":     {lane(1, 100, 1000, -1), 100, 101, 41, 41, 0},
 		"nothing stored, nothing goes":                 {lane(1, 100, 1000, 1000), 0, 101, 101, 1, 0},
 		"everything may go":                            {lane(1, 100, 1000, 10_000), 100, 101, 101, 101, 0},
-		"nor what tells which requests are repeated":   {lane(1, 100, 1000, 1000), 100, 101, 101, 31, 31},
+		"nor the window of requests":                   {lane(1, 100, 1000, 1000), 100, 101, 101, 31, 31},
 		"history may be shorter than the known window": {lane(1, 100, 1000, 10_000), 100, 51, 101, 51, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -74,7 +74,7 @@ func (s *Stream) openReader(ctx context.Context, r *Reader) (*Reader, error) {
 	return r, nil
 }
 
-// open starts reading at r.next. The consumer is lost with its server or connection; the position is the caller's.
+// open starts reading at r.next. A consumer is lost with its server or connection, r.next is not.
 func (r *Reader) open(ctx context.Context) error {
 	s := r.stream
 	state, err := s.state(ctx, r.lane)
@@ -113,7 +113,7 @@ func (r *Reader) unchanged(ctx context.Context, lane *Lane) error {
 	}
 	now, err := NewLaneStates(r.stream).stamp(ctx, lane, r.next-1)
 	if err == nil && now != 0 && now != r.stamp {
-		err = gap("message %d of lane %d is of %s, but the one read before was of %s: the lane's data is of an earlier time, and other messages have its sequences", r.next-1, r.lane, moment(now), moment(r.stamp))
+		err = gap("message %d of lane %d was stored at %s, but the one read before at %s: the lane was set back, and other messages have its sequences", r.next-1, r.lane, moment(now), moment(r.stamp))
 	}
 	return err
 }
@@ -224,7 +224,7 @@ func readEntry(lane int, seq uint64, at time.Time, topic string, head nats.Heade
 func decode(lane int, seq uint64, at time.Time, topic string, head nats.Header, body []byte) flow.Message {
 	m := flow.Message{
 		Lane: lane, Seq: seq, Topic: topic, Body: body,
-		Received:    at.UTC().Truncate(time.Millisecond), // default for foreign messages: a zero time would expire at once
+		Received:    at.UTC().Truncate(time.Millisecond), // default for foreign messages: a zero time would expire immediately
 		ID:          first(head, headerID),
 		Encoding:    first(head, headerEncoding),
 		Subject:     first(head, headerSubject),

@@ -19,7 +19,7 @@ import (
 )
 
 // ErrHistoryPurged means that a replay was interrupted and its lanes have been purged since. Only
-// the warehouse can tell whether it was published.
+// the warehouse shows whether it was published.
 var ErrHistoryPurged = errors.New("an earlier replay was interrupted, and its messages may have been purged")
 
 // ErrDropped means that the dead letter was dropped.
@@ -42,7 +42,7 @@ type replayFrom struct {
 // Another attempt searches the lanes for the id, from their ends in the note. Of two concurrent
 // ones the ingester drops one, as of any request. Replayed means that it was already published.
 //
-// Errors: those of Publish, ErrHistoryGone and ErrDropped.
+// Errors: those of Publish, ErrHistoryPurged and ErrDropped.
 func (l *DeadLetters) Replay(ctx context.Context, p *Publisher, d DeadLetter) (flow.Receipt, error) {
 	receipt, err := l.replay(ctx, p, d)
 	if err != nil {

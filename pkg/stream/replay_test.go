@@ -38,7 +38,7 @@ func TestAReplayIsThereOnce(t *testing.T) {
 		}},
 		// As after a step of the server's clock: the age of the note by another clock is
 		// meaningless.
-		"it was published, and the lane has forgotten the id too soon": {window, func(w *world, d stream.DeadLetter, p *stream.Publisher) {
+		"it was published, and the lane dropped the id too early": {window, func(w *world, d stream.DeadLetter, p *stream.Publisher) {
 			w.replayed(d, p)
 			time.Sleep(3 * window)
 			w.setWindow(time.Hour)
@@ -76,7 +76,7 @@ func TestAReplayIsThereOnce(t *testing.T) {
 			}
 			expect.Equal(t, "outcomes", []stream.Resolution{{Seq: 2, Index: 3, Outcome: stream.OutcomeReplayed}}, w.outcomes())
 			if info, err := w.jetStream().StreamInfo("FLOW_NOTES"); err != nil || info.State.Msgs != 1 {
-				t.Errorf("%d messages are left in FLOW_NOTES, %v, want the one that tells the outcome", info.State.Msgs, err)
+				t.Errorf("%d messages are left in FLOW_NOTES, %v, want the note of the outcome", info.State.Msgs, err)
 			}
 		})
 	}

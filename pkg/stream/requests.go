@@ -78,8 +78,7 @@ func (c *requestCache) take(sub *flow.Submission, add func() ([]*batch, error)) 
 	return taken, false, nil
 }
 
-// finish records the outcome of a request. A key under which nothing was sent for certain is
-// free again.
+// finish records the outcome of a request. A key under which certainly nothing was sent can be used again.
 func (c *requestCache) finish(sub *flow.Submission, r *request, places []flow.Place, some bool, err error) {
 	switch {
 	case len(r.batches) == 0 || sub.Unique: // already recorded, or never cached

@@ -29,7 +29,7 @@ func (s *Stream) Heads(ctx context.Context, lane int, from, to uint64, f func(*f
 		if !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return unavailable(fmt.Errorf("read message %d of lane %d: %w", from, lane, err), time.Second)
 		}
-		// A former leader may lack it and still answer; the present one makes the consumer.
+		// A former leader may answer that it lacks it; only the current one makes the consumer.
 	}
 	for msg, err := range s.scan(ctx, LaneName(lane), broker.From{Seq: max(from, 1), Heads: true}) {
 		if err != nil {

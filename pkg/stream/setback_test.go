@@ -138,13 +138,13 @@ func TestARepeatOfWhatALaneHasLostIsSent(t *testing.T) {
 			lost[2].Hash = "of another body" // nothing with its key exists
 			for _, sub := range lost {
 				if got := w.resend(p, sub); got.Replayed {
-					t.Errorf("%s is said to be there", sub.ID)
+					t.Errorf("%s is reported as present", sub.ID)
 				}
 				if got := w.counted(0)[sub.ID]; got != len(chunksOf(sub)) {
 					t.Errorf("%s was answered OK, and %d of its %d chunks are in the lane", sub.ID, got, len(chunksOf(sub)))
 				}
 				if got, err := p.Publish(t.Context(), sub); err != nil || !got.Replayed {
-					t.Errorf("%s, once more: got %+v, %v, want replayed", sub.ID, got, err)
+					t.Errorf("%s, again: got %+v, %v, want replayed", sub.ID, got, err)
 				}
 			}
 			if got, err := p.Publish(t.Context(), submission("kept-0", 10)); err != nil || w.counted(0)["kept-0"] != 1 {
@@ -269,7 +269,7 @@ func TestARepeatWhileNATSIsAwayIsNotAnswered(t *testing.T) {
 			t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
 		}
 		if took := time.Since(begun); took > 2*time.Second {
-			t.Errorf("it took %v to say so, want at most 2s", took)
+			t.Errorf("it took %v, want at most 2s", took)
 		}
 	}
 	w.server.Restart()

@@ -116,7 +116,7 @@ func (lost) Left(context.Context) (pending, sent uint64, err error) {
 	return 0, 0, jetstream.ErrConsumerNotFound
 }
 
-// TestAScanEndsWithItsConsumer: a command waited for the messages of a lost consumer for ever.
+// TestAScanEndsWithItsConsumer: a command waited forever for the messages of a lost consumer.
 func TestAScanEndsWithItsConsumer(t *testing.T) {
 	t.Parallel()
 	w := open(t, stream.Config{})
@@ -175,7 +175,7 @@ func TestAFrozenServerIsAbandoned(t *testing.T) {
 						var retry *flow.RetryError
 						known := errors.Is(err, flow.ErrUnavailable) || c.busy && errors.Is(err, flow.ErrBusy)
 						if !known || !errors.As(err, &retry) || took > answerWithin {
-							t.Errorf("%v later: got %v after %v, want %v and when to come back within %v", after, err, took, flow.ErrUnavailable, answerWithin)
+							t.Errorf("%v later: got %v after %v, want %v with a retry delay within %v", after, err, took, flow.ErrUnavailable, answerWithin)
 						}
 						mu.Lock()
 						defer mu.Unlock()

@@ -25,8 +25,8 @@ import (
 	"sluice/pkg/stream"
 )
 
-// slowDisk is a proxy that delays the server's messages, like a server with a slow disk: it
-// answers pings at once.
+// slowDisk is a proxy that delays the server's messages, like a server with a slow disk, which answers pings
+// immediately.
 type slowDisk struct {
 	t      *testing.T
 	server string
@@ -126,7 +126,7 @@ func TestASlowServerIsWaitedFor(t *testing.T) {
 	}
 	all.Wait()
 	disk.delay.Store(0)
-	expect.Equal(t, "the connection was made again times", 0, value(t, w.reg, "sluice_stream_reconnects_total", nil))
+	expect.Equal(t, "reconnects", 0, value(t, w.reg, "sluice_stream_reconnects_total", nil))
 	expect.Equal(t, "it was tried again times", 0, value(t, w.reg, "sluice_stream_retries_total", nil))
 	w.hold(6)
 }

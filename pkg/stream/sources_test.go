@@ -149,7 +149,7 @@ func TestWhatGoesToTwoLanes(t *testing.T) {
 	chunksOf(sub)[0].Body = make([]byte, 64<<10)
 	var retry *flow.RetryError
 	if _, err := p.Publish(t.Context(), sub); !errors.Is(err, flow.ErrFull) || !errors.As(err, &retry) {
-		t.Fatalf("one lane is full: got %v, want %v and when to come back", err, flow.ErrFull)
+		t.Fatalf("one lane is full: got %v, want %v with a retry delay", err, flow.ErrFull)
 	}
 	fatal.If(t, w.jetStream().PurgeStream("FLOW_0"))
 	for n, want := range []bool{false, true} {
@@ -186,7 +186,7 @@ func TestASourceThatIsHeld(t *testing.T) {
 		var retry *flow.RetryError
 		begun := time.Now()
 		if _, err := p.Publish(t.Context(), of(name, name, 0)); !errors.Is(err, flow.ErrHeld) || !errors.As(err, &retry) {
-			t.Errorf("%s: got %v, want %v and when to come back", name, err, flow.ErrHeld)
+			t.Errorf("%s: got %v, want %v with a retry delay", name, err, flow.ErrHeld)
 		}
 		if took := time.Since(begun); took > time.Second {
 			t.Errorf("%s: it took %v", name, took)
@@ -234,7 +234,7 @@ func TestSourcesOfAnEarlierTime(t *testing.T) {
 	if _, err := w.jetStream().AddStream(&cfg.Config); err != nil {
 		t.Fatal(err)
 	}
-	expect.Equal(t, "sources of a bucket made again", map[string][]int{}, w.sources())
+	expect.Equal(t, "sources of a recreated bucket", map[string][]int{}, w.sources())
 }
 
 func TestAFirstSightWhileNATSIsAway(t *testing.T) {
@@ -248,7 +248,7 @@ func TestAFirstSightWhileNATSIsAway(t *testing.T) {
 		t.Errorf("got %v, want %v", err, flow.ErrUnavailable)
 	}
 	if took := time.Since(begun); took > 2*time.Second {
-		t.Errorf("it took %v to say so, want at most 2s", took)
+		t.Errorf("it took %v, want at most 2s", took)
 	}
 }
 

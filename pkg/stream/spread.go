@@ -106,8 +106,7 @@ func (s *Stream) beginMove(ctx context.Context, to Spreading) (Source, error) {
 
 // move completes a move that is in the list.
 func (s *Stream) move(ctx context.Context, source Source, say func(string, ...any)) error {
-	// Written. An api may use an older look-up for a while. What it sends after the
-	// marker is void, and it does not answer OK.
+	// Written. An api may use an older look-up for a while. Its entries after the marker are void and not acknowledged.
 	wait := s.cfg.Fresh + attemptLimit + time.Second
 	say("refusing records of source %q; waiting %v until no api sends to lanes %v", source.Name, wait, source.Lanes)
 	if !sleep(ctx, wait) {

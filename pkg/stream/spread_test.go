@@ -173,7 +173,7 @@ func TestAnInvalidSpread(t *testing.T) {
 		want string
 	}{
 		"a source that was never seen": {stream.Spreading{Source: "x", Lanes: []int{0}}, "does not exist yet"},
-		"a lane there is not":          {stream.Spreading{Source: "cluster-a", Lanes: []int{0, 7}}, "lane 7 does not exist"},
+		"a lane that does not exist":   {stream.Spreading{Source: "cluster-a", Lanes: []int{0, 7}}, "lane 7 does not exist"},
 		"a lane twice":                 {stream.Spreading{Source: "cluster-a", Lanes: []int{1, 1}}, "named twice"},
 		"another first lane":           {stream.Spreading{Source: "cluster-a", Lanes: []int{1, 0}}, "lane 0 must stay the first lane"},
 		"no lane":                      {stream.Spreading{Source: "cluster-a"}, "no lanes are given"},

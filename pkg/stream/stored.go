@@ -39,9 +39,9 @@ type seen struct {
 // errGone means that a message will never be stored.
 var errGone = errors.New("the lane no longer holds the message")
 
-// WaitStored returns nil once the messages at these places are queryable or dead-lettered. It
-// waits until ctx ends, even without an ingester or NATS, and then returns its error. It fails at
-// once if one of them will never be stored: it is void, or the lane was set back.
+// WaitStored returns nil once the messages at these places are queryable or dead-lettered. It waits until ctx ends,
+// even without an ingester or NATS, and then returns its error. It fails immediately if one of them will never be
+// stored: it is void, or the lane was set back.
 func (s *Stream) WaitStored(ctx context.Context, places []flow.Place) error {
 	if err := s.ready(); err != nil {
 		return err

@@ -118,10 +118,10 @@ func TestNoWaitEndsByACheckpointOfAnotherTime(t *testing.T) {
 	}
 	w.reset(12) // unstored messages up to there are given up
 	if err := wait(fresh); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("message %d, which a reset has passed over: %v", fresh[0].Seq, err)
+		t.Errorf("message %d, which a reset skipped: %v", fresh[0].Seq, err)
 	}
 	if err := wait(lost); err == nil {
-		t.Error("a message that is gone is said to be stored")
+		t.Error("a message that is gone is reported as stored")
 	}
 	after := w.resend(p, submission("after", 10)).Places
 	w.swapTo(0, after[0].Seq)
@@ -130,7 +130,7 @@ func TestNoWaitEndsByACheckpointOfAnotherTime(t *testing.T) {
 	}
 	after[0].ID = "of another message"
 	if err := wait(after); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("another message of the same number: got %v, want an error at once", err)
+		t.Errorf("another message of the same number: got %v, want an immediate error", err)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestNoVoidRequestIsSaidToBeStored(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for name, place := range map[string]flow.Place{
-		"landed late": late, "of an earlier time of the lane": early, "routed by an older list": moved,
+		"landed late": late, "before the lane was set back": early, "routed by an older list": moved,
 	} {
 		if err := w.WaitStored(ctx, []flow.Place{place}); !errors.Is(err, stream.ErrVoid) {
 			t.Errorf("%s: got %v, want %v", name, err, stream.ErrVoid)
