@@ -41,8 +41,7 @@ func (c *Columns) AppendGood(m *flow.Message) (bad []*BadRecordError, err error)
 	return bad, nil
 }
 
-// append adds the records of a message that skip does not select. aside returns whether
-// a bad record ends the message.
+// append adds the records of a message that skip does not select. reject returns whether a bad record ends the message.
 func (c *Columns) append(m *flow.Message, skip func(int) bool, reject func(*BadRecordError) *BadRecordError) *BadRecordError {
 	r := &c.reader
 	c.bind()
@@ -370,7 +369,7 @@ func (r *reader) appendFields(b []byte, sep byte, fields uint64) ([]byte, byte) 
 	return b, sep
 }
 
-// isReserved says whether a name is one or more underscores and "record".
+// isReserved reports whether a name is one or more underscores and "record".
 func isReserved(name []byte) bool {
 	rest := bytes.TrimLeft(name, "_")
 	return len(rest) < len(name) && string(rest) == "record"

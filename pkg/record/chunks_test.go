@@ -38,7 +38,7 @@ func incompressible(records, size int) string {
 	return "[" + string(b[:len(b)-1]) + "]"
 }
 
-// tiny returns an array of records whose rows take far more memory than they.
+// tiny returns an array of records whose rows take far more memory than their JSON.
 func tiny(records int) string {
 	b := []byte("[")
 	for i := range records {
@@ -47,7 +47,7 @@ func tiny(records int) string {
 	return string(b[:len(b)-1]) + "]"
 }
 
-// parse returns a parsed request that lives as long as the test.
+// parse returns a parsed request, released after the test.
 func parse(t *testing.T, body string) *record.Request {
 	t.Helper()
 	r := record.NewRequest()
@@ -63,7 +63,7 @@ func chunks(t *testing.T, r *record.Request, target int) []flow.Chunk {
 	return chunks
 }
 
-// records returns the records of a chunk, as they are written again.
+// records returns the records of a chunk, rewritten as JSON.
 func records(t *testing.T, p flow.Chunk) (all []string) {
 	t.Helper()
 	fatal.If(t, record.Each(&flow.Message{Body: p.Body, Encoding: p.Encoding, Records: p.Records}, func(i int, raw []byte) error {
@@ -127,7 +127,7 @@ func TestTheSameBodyMakesTheSameChunks(t *testing.T) {
 	body := string(recordtest.Realistic(5000))
 	first := parse(t, body)
 	other := parse(t, strings.Replace(body, "EVENT", "OTHER", -1))
-	chunks(t, other, flow.DefaultChunkBytes) // a request that was used for something else
+	chunks(t, other, flow.DefaultChunkBytes) // a request that is reused
 	fatal.If(t, other.Parse([]byte(body), record.FormAuto, record.Limits{}))
 	chunks(t, other, 50<<10) // makes the next Cut parse the records again
 	if diff := cmp.Diff(chunks(t, first, 100<<10), chunks(t, other, 100<<10)); diff != "" {
@@ -151,7 +151,7 @@ func TestARecordTooLargeForAMessageIsALimit(t *testing.T) {
 	}
 }
 
-// byLane are the records of a request by the lane they are cut for, as text.
+// byLane returns the records of a request by lane, as text.
 func byLane(t *testing.T, r *record.Request, lanes int) map[int][]string {
 	t.Helper()
 	list, err := r.Cut(4<<10, lanes, nil)
@@ -195,8 +195,7 @@ func TestRecordsAreCutByLane(t *testing.T) {
 	}
 }
 
-// TestALaneFollowsFromTheRecordAlone: by what it is known, and never by a clock or
-// by the request it comes in.
+// TestALaneFollowsFromTheRecordAlone: the lane depends on the deduplication key, never on a clock or on the request.
 func TestALaneFollowsFromTheRecordAlone(t *testing.T) {
 	const lanes = 1000
 	of := func(raw string) int { return record.LaneOf([]byte(raw), lanes) }
@@ -208,25 +207,25 @@ func TestALaneFollowsFromTheRecordAlone(t *testing.T) {
 		raw  string
 		want int
 	}{
-		"its partition":                             {at("7", "1", "1700000000000"), 7},
-		"a partition beyond the lanes":              {at("2003", "1", "1700000000000"), 3},
-		"a partition that is sent as text":          {at(`"7"`, `"1"`, "1700000000000"), 7},
-		"a partition that is written with zeros":    {at("7.0", "1", "1700000000000"), 7},
-		"a timestamp as text":                       {at("7", "1", `"2099-12-31T23:59:59Z"`), 7},
-		"the last one counts":                       {`{"partitionId":3,"partitionId":4,"position":1,"timestamp":1700000000000}`, 4},
-		"without a partition, its id":               {`{"id":"ab","key":3}`, byID},
-		"a partition that is none is as without":    {at("0", "1", "1700000000000"), byID},
-		"so is one beyond Camunda's":                {at("8192", "1", "1700000000000"), byID},
-		"so is one that is no number":               {at("{}", "1", "1700000000000"), byID},
-		"so is one without a position":              {at("7", "0", "1700000000000"), byID},
-		"so is one before 2000":                     {at("7", "1", "946684799999"), byID},
-		"so is one after 2099":                      {at("7", "1", "4102444800000"), byID},
-		"an id is what it says, not how":            {`{"id":"\u0061b"}`, byID},
-		"an id that is a number is its text":        {`{"id":17}`, of(`{"id":"17"}`)},
-		"without both, the first lane":              {`{"key":3}`, 0},
-		"an empty id is none":                       {`{"id":""}`, 0},
-		"what cannot be read goes to the first too": {`{"id":"ab"`, 0},
-		"so does what is no record":                 {`[1]`, 0},
+		"its partition":                              {at("7", "1", "1700000000000"), 7},
+		"a partition beyond the lanes":               {at("2003", "1", "1700000000000"), 3},
+		"a partition that is sent as text":           {at(`"7"`, `"1"`, "1700000000000"), 7},
+		"a partition that is written with zeros":     {at("7.0", "1", "1700000000000"), 7},
+		"a timestamp as text":                        {at("7", "1", `"2099-12-31T23:59:59Z"`), 7},
+		"the last one counts":                        {`{"partitionId":3,"partitionId":4,"position":1,"timestamp":1700000000000}`, 4},
+		"without a partition, its id":                {`{"id":"ab","key":3}`, byID},
+		"an invalid partition counts as none":        {at("0", "1", "1700000000000"), byID},
+		"so is one beyond Camunda's":                 {at("8192", "1", "1700000000000"), byID},
+		"so is one that is not a number":             {at("{}", "1", "1700000000000"), byID},
+		"so is one without a position":               {at("7", "0", "1700000000000"), byID},
+		"so is one before 2000":                      {at("7", "1", "946684799999"), byID},
+		"so is one after 2099":                       {at("7", "1", "4102444800000"), byID},
+		"an id counts unescaped":                     {`{"id":"\u0061b"}`, byID},
+		"an id that is a number is its text":         {`{"id":17}`, of(`{"id":"17"}`)},
+		"without both, the first lane":               {`{"key":3}`, 0},
+		"an empty id counts as none":                 {`{"id":""}`, 0},
+		"an unreadable record goes to the first too": {`{"id":"ab"`, 0},
+		"so does another value":                      {`[1]`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := of(c.raw); got != c.want {

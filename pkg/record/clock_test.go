@@ -10,8 +10,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// TestIdentityDependsOnTheRecordAlone: the same record comes in at different
-// times, by apis whose clocks differ, and is the same record.
+// TestIdentityDependsOnTheRecordAlone: the same record has the same key at any time, and at apis whose clocks differ.
 func TestIdentityDependsOnTheRecordAlone(t *testing.T) {
 	const day = 24 * 60 * 60 * 1000
 	sent := time.UnixMilli(1763704800000)

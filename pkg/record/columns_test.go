@@ -17,7 +17,7 @@ import (
 	"sluice/pkg/record/recordtest"
 )
 
-// rows returns every row of a block, with where it came from.
+// rows returns every row of a block, with its place.
 func rows(c *record.Columns) []map[string]any {
 	var rows []map[string]any
 	for i := range c.Rows() {
@@ -134,7 +134,7 @@ func TestARecordCanBeTakenOutAsItWasPosted(t *testing.T) {
 }
 
 func TestAMessageThatIsBrokenIsRefusedAsAWhole(t *testing.T) {
-	bomb := append([]byte{0xff, 0xff, 0xff, 0xff, 0x0f}, make([]byte, 100)...) // says it holds 4 GiB
+	bomb := append([]byte{0xff, 0xff, 0xff, 0xff, 0x0f}, make([]byte, 100)...) // claims to hold 4 GiB
 	tests := []struct {
 		name, encoding, body, code string
 	}{
@@ -146,9 +146,9 @@ func TestAMessageThatIsBrokenIsRefusedAsAWhole(t *testing.T) {
 		{"bytes that are not UTF-8", "", "[{\"id\":\"\xff\"}]", record.CodeInvalidUTF8},
 		{"nesting without end", "", "[" + strings.Repeat(`{"a":[`, 1_000_000), record.CodeTooDeep},
 		{"an unknown encoding", "zip", "[]", record.CodeBadEncoding},
-		{"an encoding that is not what it says", flow.EncodingS2, "[]", record.CodeBadEncoding},
+		{"a false encoding", flow.EncodingS2, "[]", record.CodeBadEncoding},
 		{"a compressed body without end", flow.EncodingS2, string(s2.Encode(nil, recordtest.Realistic(10))[:500]), record.CodeBadEncoding},
-		{"a compressed body that says it is huge", flow.EncodingS2, string(bomb), record.CodeBadEncoding},
+		{"a compressed body that claims to be huge", flow.EncodingS2, string(bomb), record.CodeBadEncoding},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	expect.Not(t, n > 5, "got %v allocations for 500 records, want at most 5", n)
 }
 
-// TestColumnsReportTheirSize: what Reset keeps is at least what was there.
+// TestColumnsReportTheirSize: Held is at least the memory that Reset keeps.
 func TestColumnsReportTheirSize(t *testing.T) {
 	var c record.Columns
 	long := strings.Repeat("x", 1<<20)

@@ -9,8 +9,8 @@ import (
 	"sluice/pkg/record"
 )
 
-// Rules leave out whole records, and nothing else of the request moves: not the places
-// of problems, not what is masked, in no form of a body.
+// TestExcludedRecordsAreLeftOut: rules drop whole records. Indexes of problems and masked values are unchanged, in
+// every form of a body.
 func TestExcludedRecordsAreLeftOut(t *testing.T) {
 	rules := []flow.Exclusion{
 		{ValueType: "JOB_BATCH"},

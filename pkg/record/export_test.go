@@ -2,7 +2,7 @@ package record
 
 import "fmt"
 
-// NoMask masks nothing: what is parsed under it stays as it is.
+// NoMask masks nothing.
 var NoMask = &Mask{}
 
 // BodyColumns are the columns of bodies by type, with their numbers.

@@ -12,7 +12,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// TestForgets: which records of a message are skipped.
+// TestForgets compares the skipped records of a message.
 func TestForgets(t *testing.T) {
 	const before = 1_763_701_200_000
 	forgets := record.NewForgets([]flow.Forget{

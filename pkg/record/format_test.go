@@ -36,8 +36,7 @@ func TestTheColumnsOfTheFormat(t *testing.T) {
 	}
 }
 
-// TestTheRecordsOfABrokerComeBack: what a real broker exported is read from chunks as it
-// was posted.
+// TestTheRecordsOfABrokerComeBack: records exported by a real broker are read from chunks as posted.
 func TestTheRecordsOfABrokerComeBack(t *testing.T) {
 	file, err := os.Open("../warehouse/testdata/camunda-8.6.0.ndjson.gz")
 	fatal.If(t, err)
@@ -65,7 +64,7 @@ func TestTheRecordsOfABrokerComeBack(t *testing.T) {
 	}
 }
 
-// TestABodyThatIsCorruptIsRefused: as a whole, and the rows before stay as they were.
+// TestABodyThatIsCorruptIsRefused as a whole, and earlier rows are unchanged.
 func TestABodyThatIsCorruptIsRefused(t *testing.T) {
 	// Two rows of kind 2, the type JOB in both, the times 0 and 2023.
 	whole := []byte{2, 1, 2, 2, 6, 3, 'J', 'O', 'B', 0, 1, 1, 8, 0, 0x80, 0xa0, 0xab, 0xfe, 0xf9, 0x62}
@@ -80,20 +79,20 @@ func TestABodyThatIsCorruptIsRefused(t *testing.T) {
 		return b
 	}
 	for name, plain := range map[string][]byte{
-		"":                                 whole,
-		"nothing":                          {},
-		"other records than the entry has": whole,
-		"more rows than bytes":             changed(0, 100),
-		"a kind there is not":              changed(2, 4),
-		"no kind":                          changed(3, 0),
-		"column 0":                         changed(1, 0),
-		"a column there is not":            changed(12, 46),
-		"columns out of order":             changed(12, 5),
-		"a text beyond the end":            changed(5, 90),
-		"a value there is not":             changed(11, 2),
-		"a time before 2000":               changed(19, 0x02),
-		"cut off in a number":              whole[:len(whole)-1],
-		"cut off in a column":              whole[:11],
+		"":        whole,
+		"nothing": {},
+		"other number of records than the entry's": whole,
+		"more rows than bytes":                     changed(0, 100),
+		"an unknown kind":                          changed(2, 4),
+		"no kind":                                  changed(3, 0),
+		"column 0":                                 changed(1, 0),
+		"an unknown column":                        changed(12, 46),
+		"columns out of order":                     changed(12, 5),
+		"a text beyond the end":                    changed(5, 90),
+		"an unknown value":                         changed(11, 2),
+		"a time before 2000":                       changed(19, 0x02),
+		"cut off in a number":                      whole[:len(whole)-1],
+		"cut off in a column":                      whole[:11],
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c record.Columns

@@ -21,7 +21,7 @@ import (
 
 var received = time.Date(2025, 11, 21, 6, 0, 0, 0, time.UTC)
 
-// tight are limits that short bodies come up against.
+// tight are limits that short bodies reach.
 var tight = record.Limits{Records: 4, RecordBytes: 900, Depth: 5, Shaped: true}
 
 func seed(f *testing.F) {
@@ -39,8 +39,8 @@ func seed(f *testing.F) {
 	}
 }
 
-// FuzzParse compares Parse with a slow one on encoding/json: the same bodies
-// are refused for the same reasons, the others hold the same records.
+// FuzzParse compares Parse with a slow parser on encoding/json: both reject the same bodies for the same reasons, and
+// find the same records in the others.
 func FuzzParse(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, body []byte, lines bool) {
@@ -122,8 +122,7 @@ func compareParse(t *testing.T, body []byte, form record.Form, lim record.Limits
 	compareParts(t, r, want.Records)
 }
 
-// FuzzMask compares records under a mask, byte for byte, with those that a slow masker
-// on encoding/json makes of them.
+// FuzzMask compares masked records, byte for byte, with those of a slow masker on encoding/json.
 func FuzzMask(f *testing.F) {
 	seed(f)
 	f.Add([]byte(`[{"id":"a","password":[{"PIN":1}],"value":{"pin":"12","p\u0069n":7}},{"id":"b"}]`), false)
@@ -135,7 +134,7 @@ func FuzzMask(f *testing.F) {
 	fatal.If(f, err)
 	f.Fuzz(func(t *testing.T, body []byte, lines bool) {
 		if bytes.Contains(body, []byte(`\\\\\\\\`)) || bytes.Contains(bytes.ToLower(body), []byte(`u005c`)) {
-			return // texts deep within texts, which are hidden as a whole
+			return // texts nested too deep, which are hidden as a whole
 		}
 		form := record.FormAuto
 		if lines {
@@ -225,7 +224,7 @@ func slowName(name string) bool {
 	return strings.EqualFold(name, "password") || strings.EqualFold(name, "pin")
 }
 
-// slowSecret is what to replace, and by what.
+// slowSecret is a replaced value and its replacement.
 type slowSecret struct {
 	start, end int
 	stars      string
@@ -261,8 +260,8 @@ func slowMembers(raw []byte) (all []slowMember) {
 	return all
 }
 
-// slowSecrets are the members of masked names in a JSON value. Nesting is 0 for the record
-// and 1 for its value: in there some texts are none of our business.
+// slowSecrets are the members of masked names in a JSON value. Nesting is 0 for the record and 1 for its value, where
+// some texts are not searched.
 func slowSecrets(raw []byte, nesting int) (all []slowSecret) {
 	shift := func(found []slowSecret, by int) {
 		for _, one := range found {
@@ -281,21 +280,21 @@ func slowSecrets(raw []byte, nesting int) (all []slowSecret) {
 			all = append(all, slowSecret{one.start, one.end, `"***"`})
 		case value[0] != '"':
 			shift(slowSecrets(value, next), one.start)
-		case nesting > 1 || !slices.Contains(asTheyAre[nesting], one.name):
+		case nesting > 1 || !slices.Contains(verbatim[nesting], one.name):
 			shift(slowText(value), one.start)
 		}
 	}
 	return all
 }
 
-// asTheyAre are members of a record, and of its value, whose texts are not looked into.
-var asTheyAre = [2][]string{
+// verbatim are members of a record, and of its value, whose texts are not searched.
+var verbatim = [2][]string{
 	{"id", "key", "recordType", "valueType", "intent", "timestamp", "partitionId", "position", "sourceRecordPosition", "recordVersion", "brokerVersion", "rejectionType", "operationReference", "records"},
 	{"bpmnProcessId", "processDefinitionKey", "processDefinitionVersion", "processInstanceKey", "elementId", "elementInstanceKey", "type", "retries", "deadline", "errorCode", "tenantId", "bpmnElementType", "errorType", "flowScopeKey", "parentProcessInstanceKey", "parentElementInstanceKey", "bpmnEventType", "jobKind", "jobKey", "scopeKey", "version", "targetElementId"},
 }
 
-// slowText are the secrets in a text that is JSON: where they are with all escapes, and
-// stars with as many.
+// slowText are the secrets in a text that is JSON: their spans, escapes included, and replacements with the same
+// escapes.
 func slowText(quoted []byte) (all []slowSecret) {
 	var text string
 	if json.Unmarshal(quoted, &text) != nil || !json.Valid([]byte(text)) {
@@ -336,7 +335,7 @@ func slowText(quoted []byte) (all []slowSecret) {
 	return all
 }
 
-// pairOf is what two escapes stand for together; nothing when they do not.
+// pairOf is the character of two escapes that form a surrogate pair; empty if they do not.
 func pairOf(escapes []byte) string {
 	var text string
 	if json.Unmarshal([]byte(`"`+string(escapes)+`"`), &text) != nil || len([]rune(text)) != 1 {
@@ -345,7 +344,7 @@ func pairOf(escapes []byte) string {
 	return text
 }
 
-// compareParts looks whether the chunks hold exactly the records.
+// compareParts checks that the chunks hold exactly the records.
 func compareParts(t *testing.T, r *record.Request, want []json.RawMessage) {
 	t.Helper()
 	for _, target := range []int{1, 200, 512 << 10} {
@@ -367,8 +366,7 @@ func compareParts(t *testing.T, r *record.Request, want []json.RawMessage) {
 	}
 }
 
-// compareJoined compares the rows of chunks, joined to one another, with those of the records
-// themselves.
+// compareJoined compares the joined rows of chunks with those of the records themselves.
 func compareJoined(t *testing.T, chunks []flow.Chunk, want []json.RawMessage) {
 	t.Helper()
 	var got, direct record.Columns
@@ -387,7 +385,7 @@ func compareJoined(t *testing.T, chunks []flow.Chunk, want []json.RawMessage) {
 	}
 }
 
-// FuzzBody reads whatever as the columns of a message.
+// FuzzBody reads arbitrary bytes as the columns of a message.
 func FuzzBody(f *testing.F) {
 	for _, body := range append(oddBodies, string(bytes.Join(recordtest.Samples(), nil))) {
 		r := record.NewRequest()
@@ -430,8 +428,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// FuzzColumns compares the columns of whatever message with those that a slow
-// decoder on encoding/json makes of it.
+// FuzzColumns compares the columns of arbitrary messages with those of a slow decoder on encoding/json.
 func FuzzColumns(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, body []byte, encoded bool) {
@@ -451,8 +448,8 @@ func FuzzColumns(f *testing.F) {
 	})
 }
 
-// compareColumns decodes with columns that have seen nothing, and with some that
-// expect records with a position at the beginning, at the end, and none.
+// compareColumns decodes with empty columns, and with columns that expect records with a position at the beginning, at
+// the end, and without one.
 func compareColumns(t *testing.T, m *flow.Message) {
 	t.Helper()
 	for _, before := range []string{

@@ -48,15 +48,15 @@ func TestIdentityOfARecord(t *testing.T) {
 		{"partition -1 is a placeholder", `{"id":"a","partitionId":-1,"position":7` + time + `}`, flow.ByContent, "a", "a"},
 		{"the greatest partition", `{"partitionId":8191,"position":7` + time + `}`, flow.ByPosition, "8191-7", ""},
 		{"a partition that no engine has", `{"id":"8192-7","partitionId":8192,"position":7` + time + `}`, flow.ByContent, "8192-7", ""},
-		{"a position that is no number", `{"id":"a","partitionId":1,"position":"seven"` + time + `}`, flow.ByContent, "a", "a"},
-		{"a key of -1 says nothing", `{"id":"a","key":-1` + time + `}`, flow.ByContent, "a", "a"},
+		{"a position that is not a number", `{"id":"a","partitionId":1,"position":"seven"` + time + `}`, flow.ByContent, "a", "a"},
+		{"a key of -1 counts as none", `{"id":"a","key":-1` + time + `}`, flow.ByContent, "a", "a"},
 		{"no timestamp", `{"id":"1-7","partitionId":1,"position":7}`, flow.ByContent, "1-7", ""},
 		{"a timestamp of 0", `{"id":"1-7","partitionId":1,"position":7,"timestamp":0}`, flow.ByContent, "1-7", ""},
 		{"a timestamp in seconds", `{"id":"1-7","partitionId":1,"position":7,"timestamp":1763701200}`, flow.ByContent, "1-7", ""},
 		{"a timestamp far ahead", `{"id":"1-7","partitionId":1,"position":7,"timestamp":4763701200123}`, flow.ByContent, "1-7", ""},
 		{"an id alone is never a position", `{"id":"1-7"` + time + `}`, flow.ByContent, "1-7", ""},
 		{"neither", `{"key":5` + time + `}`, flow.ByPlace, "", ""},
-		{"an empty id is none", `{"id":"","position":7` + time + `}`, flow.ByPlace, "", ""},
+		{"an empty id counts as none", `{"id":"","position":7` + time + `}`, flow.ByPlace, "", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -125,8 +125,7 @@ func vectors() (raw []string) {
 	)
 }
 
-// TestContentIsFrozen: the hash is stored for ever. A vector that changes means
-// that records sent again would be stored again.
+// TestContentIsFrozen: the hash is stored permanently. If a vector changed, resent records would be stored twice.
 func TestContentIsFrozen(t *testing.T) {
 	var got bytes.Buffer
 	for _, raw := range vectors() {

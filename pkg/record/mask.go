@@ -29,8 +29,8 @@ var defaultMask, _ = NewMask(nil)
 // unchanged: for identity, types, tables, or routing.
 var maskable = []field{fieldRejectionReason, fieldWorker, fieldErrorMessage, fieldVariables, fieldCustomHeaders}
 
-// asTheyAre is the set of those others, without fields that may be JSON texts.
-var asTheyAre = func() uint64 {
+// verbatim is the set of those others, without fields that may be JSON texts.
+var verbatim = func() uint64 {
 	set := uint64(1)<<namedFields - 1
 	for _, f := range append([]field{fieldValue}, maskable...) {
 		set &^= 1 << f
@@ -55,7 +55,7 @@ func NewMask(more []string) (*Mask, error) {
 		}
 		for f, spec := range named {
 			if strings.EqualFold(name, spec.name) && !slices.Contains(maskable, field(f)) {
-				return nil, fmt.Errorf("%q cannot be masked: Sluice needs the member %s as it is", name, spec.name)
+				return nil, fmt.Errorf("%q cannot be masked: Sluice needs the member %s unchanged", name, spec.name)
 			}
 		}
 		m.add(name)

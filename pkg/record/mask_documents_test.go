@@ -11,8 +11,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// FuzzMaskedDocuments writes records with secrets in random places beside what is to be
-// kept of them: the secrets, and nothing else, become stars.
+// FuzzMaskedDocuments writes records with secrets in random places: the secrets, and nothing else, become stars.
 func FuzzMaskedDocuments(f *testing.F) {
 	for i := range uint64(3000) {
 		f.Add(i)
@@ -35,7 +34,7 @@ func FuzzMaskedDocuments(f *testing.F) {
 	})
 }
 
-// document is JSON in pieces: as it is sent, and what is kept of each.
+// document is JSON in pieces: each as sent, and as kept.
 type document []fragment
 
 type fragment struct{ sent, kept string }
@@ -56,7 +55,7 @@ func (d document) kept() string {
 	return b.String()
 }
 
-// hidden is a value that is a secret, unless it is nothing.
+// hidden is a value that is a secret, unless it is empty.
 func hidden(value document) document {
 	switch sent := value.sent(); sent {
 	case "null", `""`, "{}", "[]":
@@ -70,10 +69,10 @@ type documents struct{ *rand.Rand }
 
 func (d documents) pick(of ...string) string { return of[d.IntN(len(of))] }
 
-// asSent is a piece that stays as it is.
+// asSent is an unchanged piece.
 func asSent(text string) document { return document{{text, text}} }
 
-// record is one whose value may be that of a variable, in any order of members.
+// record is a record that may be a variable, with members in any order.
 func (d documents) record() document {
 	variable := d.IntN(2) == 0
 	secret := variable && d.IntN(2) == 0
@@ -166,7 +165,7 @@ func (d documents) joined(begin string, of []document, end string) document {
 	return append(all, asSent(end)...)
 }
 
-// text is a JSON string of a document. What is kept of a secret has the fewest escapes.
+// text is a JSON string of a document. A secret in it is kept with the fewest escapes.
 func (d documents) text(of document) document {
 	all := asSent(`"`)
 	for _, f := range of {
@@ -180,7 +179,7 @@ func (d documents) text(of document) document {
 	return append(all, asSent(`"`)...)
 }
 
-// escaped is a text as it may be in a string, some of it with escapes that it need not have.
+// escaped is a text as it may be in a string, with some unneeded escapes.
 func (d documents) escaped(text string) string {
 	var b strings.Builder
 	for _, r := range text {

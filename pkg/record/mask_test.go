@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/record"
 )
 
-// masked parses a body and returns what is kept of it, and its records.
+// masked parses a body and returns the kept body and its records.
 func masked(t *testing.T, m *record.Mask, form record.Form, body string) (kept string, records []string) {
 	t.Helper()
 	r := record.NewRequest()
@@ -65,7 +65,7 @@ func TestSecretsInRecordsAreMasked(t *testing.T) {
 		{"a variable of another name", `{"valueType":"VARIABLE","value":{"name":"passwort","value":"\"x1y2\""}}`, `{"valueType":"VARIABLE","value":{"name":"passwort","value":"\"x1y2\""}}`},
 		{"a variable after that of a secret", `[{"valueType":"VARIABLE","value":{"name":"password","value":"1"}},{"valueType":"VARIABLE","value":{"name":"count","value":"1"}}]`, `[{"valueType":"VARIABLE","value":{"name":"password","value":"***"}},{"valueType":"VARIABLE","value":{"name":"count","value":"1"}}]`},
 		{"variables within a wrapper", `{"records":[{"valueType":"VARIABLE","value":{"name":"password","value":"1"}},{"valueType":"VARIABLE","value":{"name":"count","value":"{\"password\":1}"}}]}`, `{"records":[{"valueType":"VARIABLE","value":{"name":"password","value":"***"}},{"valueType":"VARIABLE","value":{"name":"count","value":"{\"password\":\"***\"}"}}]}`},
-		{"a record of a type that is no variable", `{"valueType":"FORM","value":{"name":"password","value":"x1y2"}}`, `{"valueType":"FORM","value":{"name":"password","value":"x1y2"}}`},
+		{"a record of another type", `{"valueType":"FORM","value":{"name":"password","value":"x1y2"}}`, `{"valueType":"FORM","value":{"name":"password","value":"x1y2"}}`},
 		{"an object with name and value within a value", `{"valueType":"VARIABLE","value":{"name":"x","value":"1","list":[{"name":"password","value":"x1y2"}]}}`, `{"valueType":"VARIABLE","value":{"name":"x","value":"1","list":[{"name":"password","value":"x1y2"}]}}`},
 
 		{"a text that is JSON", `{"value":{"name":"login","value":"{\"user\":\"ann\",\"password\":\"s3cret\",\"n\":1}"}}`, `{"value":{"name":"login","value":"{\"user\":\"ann\",\"password\":\"***\",\"n\":1}"}}`},
@@ -76,9 +76,9 @@ func TestSecretsInRecordsAreMasked(t *testing.T) {
 		{"a text that is a text, with other escapes", `{"value":{"value":"\"{\u005c\"password\u005c\":\u005c\"s3cret\u005c\"}\""}}`, `{"value":{"value":"\"{\u005c\"password\u005c\":\\\"***\\\"}\""}}`},
 		{"a secret in a text that is a text with a secret", `{"value":{"value":"{\"password\":\"{\\\"password\\\":\\\"s3cret\\\"}\",\"x\":\"\\n1\"}"}}`, `{"value":{"value":"{\"password\":\"***\",\"x\":\"\\n1\"}"}}`},
 		{"a secret that is a text with JSON", `{"value":{"password":"{\"password\":\"s3cret\"}","x":1}}`, `{"value":{"password":"***","x":1}}`},
-		{"texts in documents, headers, messages, and members that nobody knows", `{"more":"{\"password\":1}","value":{"document":{"a":["{\"password\":1}"]},"customHeaders":"{\"password\":1}","errorMessage":"[{\"password\":1}]","more":"{\"password\":1}"}}`, `{"more":"{\"password\":\"***\"}","value":{"document":{"a":["{\"password\":\"***\"}"]},"customHeaders":"{\"password\":\"***\"}","errorMessage":"[{\"password\":\"***\"}]","more":"{\"password\":\"***\"}"}}`},
-		{"texts that Sluice needs as they are", `{"id":"{\"password\":1}","value":{"tenantId":"{\"password\":1}"}}`, `{"id":"{\"password\":1}","value":{"tenantId":"{\"password\":1}"}}`},
-		{"texts that are no JSON", `{"value":{"a":"{\"password\":1","b":"{\"password\":1} ","c":"{\"password\":1}}","d":"see {\"password\":1}"}}`, `{"value":{"a":"{\"password\":1","b":"{\"password\":\"***\"} ","c":"{\"password\":1}}","d":"see {\"password\":1}"}}`},
+		{"texts in documents, headers, messages, and unknown members", `{"more":"{\"password\":1}","value":{"document":{"a":["{\"password\":1}"]},"customHeaders":"{\"password\":1}","errorMessage":"[{\"password\":1}]","more":"{\"password\":1}"}}`, `{"more":"{\"password\":\"***\"}","value":{"document":{"a":["{\"password\":\"***\"}"]},"customHeaders":"{\"password\":\"***\"}","errorMessage":"[{\"password\":\"***\"}]","more":"{\"password\":\"***\"}"}}`},
+		{"texts that Sluice needs unchanged", `{"id":"{\"password\":1}","value":{"tenantId":"{\"password\":1}"}}`, `{"id":"{\"password\":1}","value":{"tenantId":"{\"password\":1}"}}`},
+		{"texts that are not JSON", `{"value":{"a":"{\"password\":1","b":"{\"password\":1} ","c":"{\"password\":1}}","d":"see {\"password\":1}"}}`, `{"value":{"a":"{\"password\":1","b":"{\"password\":\"***\"} ","c":"{\"password\":1}}","d":"see {\"password\":1}"}}`},
 		{"nothing, in a text", `{"value":{"value":"{\"password\":null,\"Password\":\"\",\"PASSWORD\":[]}"}}`, `{"value":{"value":"{\"password\":null,\"Password\":\"\",\"PASSWORD\":[]}"}}`},
 
 		{"an array", `[{"id":"a","password":"s3cret"},{"id":"b"},{"id":"c","password":"s3cret"}]`, `[{"id":"a","password":"***"},{"id":"b"},{"id":"c","password":"***"}]`},
@@ -87,7 +87,7 @@ func TestSecretsInRecordsAreMasked(t *testing.T) {
 		{"lines", "{\"id\":\"a\",\"password\":\"s3cret\"}\n{\"id\":\"b\",\"password\":\"s3cret\"}\n", "{\"id\":\"a\",\"password\":\"***\"}\n{\"id\":\"b\",\"password\":\"***\"}\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for range 2 { // names are remembered
+			for range 2 { // names are cached
 				kept, records := masked(t, more, record.FormAuto, tt.body)
 				expect.Not(t, kept != tt.want, "kept is\n%s, want\n%s", kept, tt.want)
 				for _, r := range records {
@@ -101,8 +101,7 @@ func TestSecretsInRecordsAreMasked(t *testing.T) {
 	}
 }
 
-// TestMasksDoNotMeet: what one mask has remembered of names is not believed
-// under another.
+// TestMasksDoNotMeet: names cached under one mask are not used under another.
 func TestMasksDoNotMeet(t *testing.T) {
 	more, err := record.NewMask([]string{"pin"})
 	fatal.If(t, err)
@@ -115,8 +114,7 @@ func TestMasksDoNotMeet(t *testing.T) {
 	}
 }
 
-// TestMaskedPartsAndHash: of two bodies that differ in secrets the same is kept,
-// hashed and published.
+// TestMaskedPartsAndHash: two bodies that differ only in secrets are kept, hashed, and published alike.
 func TestMaskedPartsAndHash(t *testing.T) {
 	var all [2][]byte
 	for i, secret := range []string{"one-secret", "another"} {
@@ -142,12 +140,12 @@ func TestUnmaskableNamesAreRefused(t *testing.T) {
 		}
 	}
 	if _, err := record.NewMask(make([]string, 65)); err == nil {
-		t.Error("65 names are taken")
+		t.Error("65 names are accepted")
 	}
 }
 
-// TestVariablesAreMaskedInEveryForm: as an object, as a text, and as a text within texts.
-// What is deeper in texts than they are followed is hidden as a whole.
+// TestVariablesAreMaskedInEveryForm: as an object, as a text, and as a text within texts. Texts nested too deep are
+// hidden as a whole.
 func TestVariablesAreMaskedInEveryForm(t *testing.T) {
 	object := `{"a":[{"password":"s3cret","b":"kept"}]}`
 	plain := strings.Replace(object, "s3cret", "***", 1)
@@ -168,8 +166,8 @@ func quoted(t *testing.T, text string) string {
 	return string(b)
 }
 
-// TestATextMayNestAsDeepAsItIsLong: Depth is that of the record. A text of millions of
-// brackets costs no stack, and what is in the middle is found.
+// TestATextMayNestAsDeepAsItIsLong: Depth limits the record only. A text of millions of brackets needs no stack, and a
+// secret in its middle is found.
 func TestATextMayNestAsDeepAsItIsLong(t *testing.T) {
 	const deep = 1 << 20
 	brackets := func(secret string) string {
@@ -184,7 +182,7 @@ func TestATextMayNestAsDeepAsItIsLong(t *testing.T) {
 	}
 }
 
-// TestMaskedRecordsKeepToTheLimit: what stands for a digit is longer than it.
+// TestMaskedRecordsKeepToTheLimit: the replacement of a digit is longer than the digit.
 func TestMaskedRecordsKeepToTheLimit(t *testing.T) {
 	body := `{"id":"a","password":1,"value":{"x":"{\"password\":1}"}}`
 	const grows = 4 + 6
@@ -202,11 +200,11 @@ func TestMaskedRecordsKeepToTheLimit(t *testing.T) {
 	}
 }
 
-// TestSecretsOfWhatIsRefusedAreMasked: documents that are no records become dead letters.
+// TestSecretsOfWhatIsRefusedAreMasked: documents that are not records become dead letters.
 func TestSecretsOfWhatIsRefusedAreMasked(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 2000) + `{"password":"s3cret"}` + strings.Repeat(`}`, 2000)
 	for _, tt := range []struct{ name, body, want string }{
-		{"a variable with a key that is none", `{"key":"x","value":{"value":"s3cret","name":"password","more":"{\"password\":1}"},"valueType":"VARIABLE"}`, `{"key":"x","value":{"value":"***","name":"password","more":"{\"password\":\"***\"}"},"valueType":"VARIABLE"}`},
+		{"a variable with an invalid key", `{"key":"x","value":{"value":"s3cret","name":"password","more":"{\"password\":1}"},"valueType":"VARIABLE"}`, `{"key":"x","value":{"value":"***","name":"password","more":"{\"password\":\"***\"}"},"valueType":"VARIABLE"}`},
 		{"a variable that ends in its secret", `{"value":{"name":"password","value":"s3cr`, `{"value":{"name":"password","value":"***"`},
 		{"a variable that ends behind its secret", `{"value":{"value":"s3cret","name":"password"`, `{"value":{"value":"***","name":"password"`},
 		{"a member that ends", `{"id":"a","password":"s3cr`, `{"id":"a","password":"***"`},

@@ -223,9 +223,9 @@ type Refused struct {
 	Raw     []byte // as posted, with secrets masked as far as it is JSON; owned by the receiver
 }
 
-// ParseEach checks one record per span of a posted body and keeps the acceptable ones.
-// It returns the others, for clients that would resend all of them for ever. Otherwise
-// it is Parse: the error is a *LimitError if the body is too large.
+// ParseEach checks one record per span of a posted body and keeps the acceptable ones. It returns the others, for
+// clients that would otherwise resend all of them indefinitely. It is Parse in all else: the error is a *LimitError if
+// the body is too large.
 func (r *Request) ParseEach(body []byte, spans []Span, lim Limits) ([]Refused, error) {
 	r.reset(body)
 	if len(body) > math.MaxInt32 {

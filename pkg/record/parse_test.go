@@ -128,9 +128,8 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestOtherJSONIsNoRecord: what search servers answer and take, and
-// objects that say nothing, are refused where the caller asks for it, with a
-// pointer to what every record has.
+// TestOtherJSONIsNoRecord: requests and answers of search servers, and objects without known members, are rejected if
+// the caller asks for it, with a pointer to a member that every record has.
 func TestOtherJSONIsNoRecord(t *testing.T) {
 	const missing = " " + record.CodeMissing
 	for name, tt := range map[string]struct {
@@ -163,7 +162,7 @@ func TestOtherJSONIsNoRecord(t *testing.T) {
 			}
 			expect.Equal(t, "problems", tt.want, got)
 			if err := new(record.Request).Parse([]byte(tt.body), record.FormAuto, record.Limits{}); name == "an empty object" && err != nil {
-				t.Errorf("taken without being asked for more: %v", err)
+				t.Errorf("rejected without Shaped: %v", err)
 			}
 		})
 	}
@@ -179,7 +178,7 @@ func spansOf(body []byte) (spans []record.Span) {
 	return spans
 }
 
-// eachAlone is what ParseEach should say: every line is a request of its own.
+// eachAlone is the expected result of ParseEach: every line is a request of its own.
 func eachAlone(t testing.TB, body []byte, lim record.Limits, now time.Time) (kept []string, codes map[int]string) {
 	codes = map[int]string{}
 	for i, line := range bytes.Split(body, []byte{'\n'}) {
@@ -207,7 +206,7 @@ func eachAlone(t testing.TB, body []byte, lim record.Limits, now time.Time) (kep
 	return kept, codes
 }
 
-// FuzzParseEach: one that is no record harms none of the others.
+// FuzzParseEach: an invalid record does not affect the others.
 func FuzzParseEach(f *testing.F) {
 	good := `{"valueType":"JOB","intent":"CREATED","timestamp":1763700000000,"value":{"password":"swordfish","worker":"w"}}`
 	for _, body := range []string{
@@ -235,15 +234,15 @@ func FuzzParseEach(f *testing.F) {
 			gotCodes[r.Index] = r.Code
 		}
 		if strings.Contains(text, `"records"`) {
-			return // what wraps records is none here; a request may be that
+			return // a wrapper of records is not a record here; a request may be one
 		}
 		expect.Equal(t, fmt.Sprintf("kept of %q", text), kept, got)
-		// Of a line with several things wrong either may be told.
+		// Of a line with several errors any may be reported.
 		expect.Equal(t, fmt.Sprintf("lines refused of %q", text), slices.Sorted(maps.Keys(codes)), slices.Sorted(maps.Keys(gotCodes)))
 	})
 }
 
-// TestSecretsOfWhatIsNoRecord are not kept either, as far as it is JSON.
+// TestSecretsOfWhatIsNoRecord: they are not kept either, as far as the text is JSON.
 func TestSecretsOfWhatIsNoRecord(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"message":"x","password":"swordfish"}`:           `{"message":"x","password":"***"}`,
@@ -265,8 +264,7 @@ func TestSecretsOfWhatIsNoRecord(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefusedHasNoPartInTheRequest: not either in whether all of it has an
-// identity.
+// TestWhatIsRefusedHasNoPartInTheRequest: rejected records do not affect AllIDs and Identified.
 func TestWhatIsRefusedHasNoPartInTheRequest(t *testing.T) {
 	good, bad := `{"id":"a"}`, `{"key":true}`
 	body := []byte(good + bad)
@@ -278,7 +276,7 @@ func TestWhatIsRefusedHasNoPartInTheRequest(t *testing.T) {
 	}
 }
 
-// TestARequestIsOfAtMost24Months: of timestamps, whatever order they come in.
+// TestARequestIsOfAtMost24Months counts months of timestamps in any order.
 func TestARequestIsOfAtMost24Months(t *testing.T) {
 	of := func(at time.Time) string { return fmt.Sprintf(`{"valueType":"JOB","timestamp":%d}`, at.UnixMilli()) }
 	var months []string // the first and the last ms of each
@@ -321,8 +319,8 @@ func TestARequestIsOfAtMost24Months(t *testing.T) {
 			compareParse(t, []byte(tt.body), record.FormAuto, record.Limits{Records: 50_000, RecordBytes: 4 << 20, Depth: 64})
 		})
 	}
-	// Of a bulk those of more months are refused one by one, and one that is refused
-	// for something else takes no month.
+	// In a bulk, records of further months are rejected one by one; a record rejected for another reason takes no
+	// month.
 	bulk := strings.Join(slices.Concat([]string{`{"valueType":[],"timestamp":` + fmt.Sprint(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()) + `}`}, months[:50], months[:1]), "\n")
 	refused, err := r.ParseEach([]byte(bulk), spansOf([]byte(bulk)), record.Limits{})
 	if err != nil || len(refused) != 3 || r.Len() != 49 || refused[1].Index != 49 || refused[1].Code != record.CodeTooManyMonths || refused[2].Index != 50 {

@@ -30,7 +30,7 @@ type value struct {
 
 // scanner reads JSON text exactly as RFC 8259 defines it, in valid UTF-8. Its methods take
 // a start position and return the position after what they read, or -1 after an error:
-// code and pos then say which and where.
+// code and pos are then set.
 type scanner struct {
 	b    []byte
 	code string

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// integer returns a JSON number as an integer, or a code why it is none. It avoids
-// floating point: keys beyond 2^53 are common.
+// integer returns a JSON number as an integer, or the code of the reason why it is not one. It avoids floating point:
+// keys beyond 2^53 are common.
 func integer(text []byte) (n int64, code string) {
 	sign, text := cutSign(text)
 	var mantissa []byte // digits without the point

@@ -110,7 +110,7 @@ func (w *walker) members(i, depth int) int {
 		if i < 0 {
 			return -1
 		}
-		if k == kindEscaped && w.mask != nil && asTheyAre>>f&1 == 0 {
+		if k == kindEscaped && w.mask != nil && verbatim>>f&1 == 0 {
 			w.lookInto(at, i)
 		}
 		if f == fieldUnknown {
@@ -156,7 +156,7 @@ func (w *walker) value(i, depth int) (int, kind) {
 		if i < 0 {
 			return -1, kindObject
 		}
-		if k == kindEscaped && w.mask != nil && asTheyAre>>f&1 == 0 {
+		if k == kindEscaped && w.mask != nil && verbatim>>f&1 == 0 {
 			w.lookInto(at, i)
 		}
 		if f == fieldUnknown {
@@ -337,7 +337,7 @@ func (n *names) predict(b []byte) (next *name, ok bool) {
 	return nil, false
 }
 
-// matches says whether b begins with the name.
+// matches reports whether b begins with the name.
 func (n *name) matches(b *[longest]byte) bool {
 	mask := &masks[n.size]
 	return (binary.LittleEndian.Uint64(b[:])^n.text[0])&mask[0]|

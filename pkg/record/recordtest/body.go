@@ -13,12 +13,12 @@ import (
 	"sluice/pkg/record"
 )
 
-// Body is what a posted body should be taken for.
+// Body is the expected result of parsing a posted body.
 type Body struct {
 	Records  []json.RawMessage
 	Problems map[record.Problem]bool // without details
-	Limits   map[string]bool         // codes of the limits it is beyond; any of them may be told
-	Invalid  bool                    // not JSON in UTF-8, or nothing
+	Limits   map[string]bool         // codes of the limits it exceeds; any of them may be reported
+	Invalid  bool                    // not JSON in UTF-8, or empty
 }
 
 // ParseBody splits a body into records and checks every one.
@@ -99,7 +99,7 @@ func (b *Body) check(lim record.Limits, prefix string) {
 	}
 }
 
-// foreign reports whether an object has none of the members that tell a record.
+// foreign reports whether an object has none of the members that identify a record.
 func foreign(raw json.RawMessage) bool {
 	o := decode(raw)
 	for _, name := range []string{
@@ -113,7 +113,7 @@ func foreign(raw json.RawMessage) bool {
 	return o != nil
 }
 
-// split returns the JSON values that stand one after the other.
+// split returns concatenated JSON values.
 func split(body []byte) ([]json.RawMessage, error) {
 	var values []json.RawMessage
 	for d := json.NewDecoder(bytes.NewReader(body)); ; {
@@ -125,7 +125,7 @@ func split(body []byte) ([]json.RawMessage, error) {
 			return nil, err
 		}
 		if end := d.InputOffset(); raw[0] != '{' && end < int64(len(body)) && !strings.ContainsRune(" \t\r\n", rune(body[end])) {
-			return nil, errors.New("only objects may follow each other without white space")
+			return nil, errors.New("only objects may be concatenated without white space")
 		}
 		values = append(values, raw)
 	}
@@ -139,7 +139,7 @@ func elements(array json.RawMessage) []json.RawMessage {
 	return raw
 }
 
-// depth returns how deep arrays and objects nest.
+// depth returns the nesting of arrays and objects.
 func depth(raw []byte) (deepest int) {
 	now := 0
 	for d := json.NewDecoder(bytes.NewReader(raw)); ; {

@@ -11,17 +11,16 @@ import (
 	"sluice/pkg/record"
 )
 
-// Wrong is a member whose type is not what the specification says.
+// Wrong is a member whose type violates the specification.
 type Wrong struct {
 	Pointer string // within the record: /value/key
 	Code    string
 }
 
-// object is a JSON object whose members are still JSON text. Of members that
-// occur twice the last one counts.
+// object is a JSON object with members as JSON text. The last of repeated members counts.
 type object map[string]json.RawMessage
 
-// decode returns the object raw is; nil when it is something else.
+// decode returns raw as an object; nil if it is not one.
 func decode(raw []byte) object {
 	var o object
 	if json.Unmarshal(raw, &o) != nil {
@@ -30,7 +29,7 @@ func decode(raw []byte) object {
 	return o
 }
 
-// has says whether a member is there and not null.
+// has reports whether a member is present and not null.
 func (o object) has(name string) bool { return len(o[name]) > 0 && string(o[name]) != "null" }
 
 var (
@@ -39,8 +38,7 @@ var (
 	valueIntegers = []string{"processDefinitionKey", "processDefinitionVersion", "elementInstanceKey", "retries"}
 )
 
-// Check returns what is wrong with the types of a record, in no order. The
-// record is valid JSON.
+// Check returns the members of a record with a wrong type, in no order. The record is valid JSON.
 func Check(raw []byte) []Wrong {
 	outer := decode(raw)
 	if outer == nil {
@@ -91,7 +89,7 @@ func timeCode(raw json.RawMessage) string {
 	return code
 }
 
-// text returns what a string says, or a number as it is written.
+// text returns the content of a string, or a number as written.
 func text(raw json.RawMessage) (string, string) {
 	var s string
 	switch c := raw[0]; {
@@ -111,14 +109,14 @@ var (
 	numberParts   = regexp.MustCompile(`^(-?[0-9.]+)(?:[eE]([+-]?[0-9]+))?$`)
 )
 
-// integer returns the whole number that a number or a decimal string is.
+// integer returns the whole number in a number or a decimal string.
 func integer(raw json.RawMessage) (int64, string) {
 	s, code := text(raw)
 	if code != "" || raw[0] == '"' && !decimalString.MatchString(s) {
 		return 0, record.CodeNotAnInteger
 	}
-	// A power like 1e999999999 would fill the memory. Nothing beyond a
-	// thousand can come out as 64 bits, as the texts of the tests are short.
+	// A power like 1e999999999 would fill the memory. The texts of the tests are short, so that beyond a thousand
+	// nothing fits 64 bits.
 	parts := numberParts.FindStringSubmatch(s)
 	mantissa, _ := new(big.Rat).SetString(parts[1])
 	exponent, err := strconv.Atoi("0")
@@ -145,7 +143,7 @@ func integer(raw json.RawMessage) (int64, string) {
 
 var isoShape = regexp.MustCompile(`^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-])(\d\d)(?::?(\d\d))?)?)?$`)
 
-// milliseconds returns the time that an integer or an ISO 8601 string is.
+// milliseconds returns the time in an integer or an ISO 8601 string.
 func milliseconds(raw json.RawMessage) (int64, string) {
 	n, code := integer(raw)
 	if code != record.CodeNotAnInteger {

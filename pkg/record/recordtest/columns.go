@@ -7,14 +7,13 @@ import (
 	"sluice/pkg/record"
 )
 
-// column is a column that holds a member as it is, whatever its type: text or a
-// whole number.
+// column is a column that holds a member unchanged, whatever its type: text or a whole number.
 type column struct {
 	name, member   string
 	value, integer bool // of the record's value; a number
 }
 
-// plainColumns are those that the tags of record.Columns tell of.
+// plainColumns are those in the tags of record.Columns.
 var plainColumns = func() (all []column) {
 	of := reflect.TypeFor[record.Columns]()
 	for i := range of.NumField() {
@@ -29,9 +28,8 @@ var plainColumns = func() (all []column) {
 	return all
 }()
 
-// RowOf returns row i of a block by the names of the columns of flow.records:
-// string, int64, or nil for NULL. id and source_record_position are those that
-// queries show. Where the row came in is left out.
+// RowOf returns row i of a block by the column names of flow.records: string, int64, or nil for NULL. id and
+// source_record_position are as queries show them. Columns of its place are left out.
 func RowOf(c *record.Columns, i int) map[string]any {
 	row := map[string]any{"kind": int64(c.Kind[i]), "id": c.ID(i)}
 	for _, column := range c.All() {

@@ -1,6 +1,5 @@
-// Package recordtest says slowly, and so that it is seen to be right, what
-// package record does fast: which bodies are taken, which row a record becomes,
-// and when a row is the record that was posted. Only tests use it.
+// Package recordtest is a slow and simple reference for package record: which bodies are accepted, which row a record
+// becomes, and when a row equals the posted record. Only tests use it.
 package recordtest
 
 import (

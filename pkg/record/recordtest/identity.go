@@ -13,9 +13,8 @@ import (
 	"sluice/pkg/flow"
 )
 
-// identify adds the columns that say which other rows are the same record, and
-// the id that queries show. The row has id as sent, timestamp, partition and
-// position.
+// identify adds the columns of the deduplication key, and the id that queries show. The row has the id as sent,
+// timestamp, partition, and position.
 func identify(row map[string]any, raw []byte) {
 	id := row["id"].(string)
 	switch {
@@ -35,7 +34,7 @@ func identify(row map[string]any, raw []byte) {
 	}
 }
 
-// positioned says whether a record is known by its position.
+// positioned reports whether a record is identified by position.
 func positioned(raw []byte) bool {
 	o := decode(raw)
 	for _, name := range []string{"partitionId", "position"} {
@@ -53,8 +52,7 @@ func positioned(raw []byte) bool {
 	return code == "" && plausible(ms)
 }
 
-// missingID returns the id that queries show of a record that was sent without
-// one.
+// missingID returns the id that queries show for a record sent without one.
 func missingID(raw []byte) string {
 	if !positioned(raw) {
 		return "h-" + hex.EncodeToString(contentHash(raw, true))
@@ -70,8 +68,7 @@ func Same(a, b []byte) bool {
 	return Canonical(a) == Canonical(b) && bytes.Equal(contentHash(a, false), contentHash(b, false))
 }
 
-// contentHash is the hash of all that a record says, but the id it is known by
-// when without says so.
+// contentHash is the hash of all members of a record, or with withoutID of all but the id.
 func contentHash(raw []byte, withoutID bool) []byte {
 	sum := objectSum(raw)
 	if id, there := decode(raw)["id"]; there && withoutID {
@@ -80,7 +77,7 @@ func contentHash(raw []byte, withoutID bool) []byte {
 	return modulo(sum)
 }
 
-// objectSum adds up the members of an object, those that occur twice too.
+// objectSum adds up the members of an object, repeated ones included.
 func objectSum(raw json.RawMessage) *big.Int {
 	sum := new(big.Int)
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -92,8 +89,7 @@ func objectSum(raw json.RawMessage) *big.Int {
 	return sum
 }
 
-// arraySum does the same for an array, whose elements are called by their
-// places.
+// arraySum does the same for an array, whose elements are named by their indexes.
 func arraySum(raw json.RawMessage) *big.Int {
 	sum := new(big.Int)
 	for i, element := range elements(raw) {
@@ -102,7 +98,7 @@ func arraySum(raw json.RawMessage) *big.Int {
 	return sum
 }
 
-// memberHash is what a member adds to its object.
+// memberHash is the contribution of a member to its object.
 func memberHash(name uint64, content json.RawMessage) *big.Int {
 	switch content[0] {
 	case '"':

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Row returns the columns a record becomes, by the names and order they have in
-// flow.records: string, int64, or nil for NULL. Columns that say where the
-// record came from are left out. The record passed Check.
+// Row returns the columns of a record by name, in the order of flow.records: string, int64, or nil for NULL. Columns of
+// its place are left out. The record passed Check.
 func Row(raw []byte) map[string]any {
 	outer := decode(raw)
 	value := decode(outer["value"])
@@ -109,9 +108,9 @@ func anyInteger(raw json.RawMessage) (any, string) {
 	return n, code
 }
 
-// Compare says which columns of a row are not what the record becomes. The row is of
-// flow.records or v_records, as a query in a JSON format gives it, by the names of its
-// columns. Columns of a place, and others that a record says nothing of, do not matter.
+// Compare returns the columns of a row that differ from those of the record. The row is of flow.records or v_records,
+// by column name, from a query in a JSON format. Columns of its place, and those without a member in the record, do not
+// matter.
 func Compare(raw []byte, row map[string]any) (wrong []string) {
 	want := Row(raw)
 	for _, column := range []string{"kind", "own_id", "identity"} {
@@ -126,12 +125,12 @@ func Compare(raw []byte, row map[string]any) (wrong []string) {
 	return wrong
 }
 
-// cellText is what a cell says, in one way for rows and for queries.
+// cellText is the text of a cell, the same for rows and for queries.
 func cellText(column string, v any) string {
 	s := fmt.Sprint(v)
 	switch {
 	case v == nil || s == "0" && (column == "key" || column == "partition_id" || column == "position"):
-		return "" // a view says that it is missing
+		return "" // missing, in a view
 	case (column == "variables" || column == "custom_headers" || column == "extra") && s != "":
 		return Canonical([]byte(s))
 	}
@@ -184,7 +183,7 @@ func positionOf(id string) (partition, position int64) {
 	return partition, position
 }
 
-// escaped keeps a member of value apart from the members of the record.
+// escaped distinguishes a member of value from the members of the record.
 func escaped(name string) string {
 	if strings.HasPrefix(name, "_") && strings.TrimLeft(name, "_") == "record" {
 		return "_" + name
