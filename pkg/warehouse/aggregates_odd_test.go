@@ -95,7 +95,7 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 			"[('INCIDENT','','JOB_NO_RETRIES','order # failed',1,1,'2025-11-21 04:40:03.000','2025-11-21 04:40:03.000'),('JOB_FAILED','t','','order # failed',2,2,'2025-11-21 04:40:01.000','2025-11-21 04:40:02.000')]",
 		},
 		{
-			"an element without the time of its activation lasts no 56 years",
+			"an element without the time of its activation does not last 56 years",
 			[]string{elementEvent("ELEMENT_ACTIVATED", "8", "USER_TASK", ""), elementEvent("ELEMENT_COMPLETED", "8", "USER_TASK", at)},
 			"SELECT state, activated_at, completed_at, duration_ms FROM {db}.v_element_instances WHERE source = {case}",
 			`COMPLETED	\N	2025-11-21 04:40:00.000	\N`,
@@ -187,7 +187,7 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 			"SELECT state, retries, min_retries, failures FROM {db}.v_jobs WHERE source = {case}", "FAILED	5	0	1",
 		},
 		{
-			"of events of the same millisecond the position tells which was the last",
+			"of events of one millisecond the greatest position is the last",
 			[]string{
 				jobEvent("CREATED", "", "3", `,"partitionId":1,"position":10`+at), jobEvent("TIMED_OUT", "zeta", "3", `,"partitionId":1,"position":20`+at),
 				jobEvent("FAILED", "alpha", "2", `,"partitionId":1,"position":30`+at), jobEvent("TIMED_OUT", "beta", "2", `,"partitionId":1,"position":40`+at),
@@ -205,7 +205,7 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 			"SELECT failures FROM {db}.v_jobs WHERE source = {case}", "2",
 		},
 		{
-			"a batch whose lists are not as long as each other, and one that is no batch at all",
+			"a batch whose lists are not as long as each other, and one that is not a batch",
 			[]string{
 				`{"key":5,"recordType":"EVENT","valueType":"JOB_BATCH","intent":"ACTIVATED"` + at + `,"value":{"worker":"mu","jobKeys":[9,10],"jobs":[{"processInstanceKey":7,"retries":3,"deadline":1763700300000}]}}`,
 				`{"key":6,"recordType":"EVENT","valueType":"JOB_BATCH","intent":"ACTIVATED"` + at + `,"value":{"worker":"mu","jobKeys":"none","jobs":{"a":[]}}}`,
@@ -221,7 +221,7 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 			"SELECT name, first_value, value, created_at, updated_at, changes FROM {db}.v_variables WHERE source = {case}", `x		1	\N	2025-11-21 04:40:00.000	2`,
 		},
 		{
-			"a user task whose creation has not come, with a due date that is none",
+			"a user task whose creation has not come, with an invalid due date",
 			[]string{`{"key":5,"recordType":"EVENT","valueType":"USER_TASK","intent":"UPDATED"` + at + `,"value":{"processInstanceKey":7,"assignee":"anna","dueDate":"soon","candidateGroupsList":"none"}}`},
 			"SELECT assignee, candidate_groups, due_at, state, created_at, waiting_ms FROM {db}.v_user_tasks WHERE source = {case}", `anna	[]	\N	CREATED	\N	\N`,
 		},
@@ -231,7 +231,7 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 			"SELECT element_id, state, due_at, created_at FROM {db}.v_timers WHERE source = {case}", `e	WAITING	\N	2025-11-21 04:40:00.000`,
 		},
 		{
-			"a model that is no base64",
+			"a model that is not base64",
 			[]string{`{"key":5,"recordType":"EVENT","valueType":"PROCESS","intent":"CREATED"` + at + `,"value":{"bpmnProcessId":"p","version":1,"resource":"?"}}`},
 			"SELECT bpmn_process_id, name, xml, deployed_at FROM {db}.v_process_definitions WHERE source = {case}", `p			2025-11-21 04:40:00.000`,
 		},
@@ -337,7 +337,7 @@ func TestAggregatesOfOddRecords(t *testing.T) {
 	for _, once := range []struct {
 		name string
 		turn func([]sent) []sent
-	}{{"in order", inOrder}, {"backwards, once more", backwards}} {
+	}{{"in order", inOrder}, {"backwards, repeated", backwards}} {
 		for n, more := 0, true; more; n++ {
 			var block []sent
 			for _, c := range cases {

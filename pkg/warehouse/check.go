@@ -39,7 +39,7 @@ func (db *DB) Check(ctx context.Context) error {
 	return errors.Join(append(found, settings...)...)
 }
 
-// checkSettings lists settings of inserts that the server does not know or the user may not set.
+// checkSettings lists settings of inserts that the server lacks or the user may not set.
 func (db *DB) checkSettings(ctx context.Context) ([]error, error) {
 	ctx, cancel := context.WithTimeout(ctx, db.cfg.QueryTimeout)
 	defer cancel()

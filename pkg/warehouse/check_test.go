@@ -62,10 +62,10 @@ func TestCheckNamesWhatCouldCountTwice(t *testing.T) {
 			fatal.When(t, (err != nil) != (len(tt.says) > 0), "Check: %v", err)
 			for _, want := range tt.says {
 				if want = strings.ReplaceAll(want, "{db}", db.Database()); !strings.Contains(err.Error(), want) {
-					t.Errorf("Check says\n%v\nand not %q", err, want)
+					t.Errorf("Check: got\n%v\nwithout %q", err, want)
 				}
 			}
-			expect.Not(t, err != nil && strings.Count(err.Error(), "\n")+1 != len(tt.says), "Check says more than is wrong:\n%v", err)
+			expect.Not(t, err != nil && strings.Count(err.Error(), "\n")+1 != len(tt.says), "Check reports too much:\n%v", err)
 			for _, s := range tt.fix {
 				query(t, db, s)
 			}

@@ -92,7 +92,7 @@ func (db *DB) layout(ctx context.Context) (all []replica, err error) {
 			return err
 		})
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("ClickHouse knows no cluster %s: it is not in remote_servers of its configuration", db.cfg.Cluster)
+		err = fmt.Errorf("ClickHouse has no cluster %s: add it to remote_servers in its configuration", db.cfg.Cluster)
 	}
 	return all, err
 }
@@ -113,7 +113,7 @@ func (db *DB) shards(ctx context.Context) (int, error) {
 		case r.weight != 1:
 			return 0, fmt.Errorf("shard %d of the cluster %s has weight %d: all need 1, the default", r.shard, db.cfg.Cluster, r.weight)
 		case db.cfg.Single && found[r.shard] > 1:
-			return 0, fmt.Errorf("shard %d of the cluster %s has replicas, which nothing would be copied to: leave --clickhouse-single out, or the replicas", r.shard, db.cfg.Cluster)
+			return 0, fmt.Errorf("shard %d of the cluster %s has replicas, which would get no copies: remove --clickhouse-single or the replicas", r.shard, db.cfg.Cluster)
 		}
 	}
 	var engine string
@@ -128,7 +128,7 @@ func (db *DB) shards(ctx context.Context) (int, error) {
 	}
 	shards, err := strconv.Atoi(m[1])
 	if err == nil && shards > len(found) {
-		err = fmt.Errorf("the tables of %s are divided among %d shards, but the cluster %s has only %d", db.name, shards, db.cfg.Cluster, len(found))
+		err = fmt.Errorf("the tables of %s have %d shards, but the cluster %s has only %d: add the missing shards", db.name, shards, db.cfg.Cluster, len(found))
 	}
 	return shards, err
 }

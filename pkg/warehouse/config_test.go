@@ -20,7 +20,7 @@ func TestURLs(t *testing.T) {
 		database           string // empty: refused
 	}{
 		{"the default", "", "", "flow"},
-		{"a database of one's own", "clickhouse://default@127.0.0.1:9000/events", "", "events"},
+		{"another database", "clickhouse://default@127.0.0.1:9000/events", "", "events"},
 		{"no database", "clickhouse://default@127.0.0.1:9000", "", "flow"},
 		{"several hosts, TLS, a setting", "clickhouse://u:p%40ss@a:9440,b:9440/flow?secure=true&max_insert_threads=2", "", "flow"},
 		{"no port", "clickhouse://u:s3cret@warehouse/flow", "", "flow"},
@@ -29,7 +29,7 @@ func TestURLs(t *testing.T) {
 		{"an injection through the database", "clickhouse://u:s3cret@a/flow;DROP", "", ""},
 		{"an injection through the cluster", "clickhouse://u:s3cret@a/flow", "x' AS SELECT", ""},
 		{"a slash in the password", "clickhouse://u:s3/cret@a:9000/flow", "", ""},
-		{"a number that is none", "clickhouse://u:s3cret@a/flow?max_open_conns=s3cret", "", ""},
+		{"an invalid number", "clickhouse://u:s3cret@a/flow?max_open_conns=s3cret", "", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

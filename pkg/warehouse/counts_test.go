@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/warehouse"
 )
 
-// life is a block of a later incarnation of its lane.
+// life returns a block of a later incarnation of its lane.
 func life(t testing.TB, incarnation uint64, lane int, seq uint64, records ...string) record.Block {
 	b := block(t, lane, seq, records...)
 	for i := range b.Columns.Incarnation {
@@ -185,8 +185,8 @@ func TestReaggregate(t *testing.T) {
 		query(t, db, "TRUNCATE TABLE {db}."+table)
 	}
 	fatal.If(t, db.Reaggregate(t.Context(), first))
-	expect.Not(t, strings.Contains(all(), "101"), "it tells more than the block")
+	expect.Not(t, strings.Contains(all(), "101"), "it has more than the block")
 	fatal.If(t, db.Reaggregate(t.Context(), second))
 	expect.Equal(t, "the aggregates after a second insert", want, all())
-	expect.Equal(t, "the counter says", "20", query(t, db, "SELECT sum(records) FROM {db}.counts_1m"))
+	expect.Equal(t, "the counter", "20", query(t, db, "SELECT sum(records) FROM {db}.counts_1m"))
 }

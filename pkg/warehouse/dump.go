@@ -270,7 +270,7 @@ func (db *DB) Reaches(ctx context.Context, last time.Duration) (all []Reach, err
 			WHERE toDate(ts) IN (SELECT s.day FROM %[4]s AS s INNER JOIN %[2]s AS n ON s.source = n.source AND s.partition_id = n.partition_id WHERE s.received_at >= n.at - %[3]s)) AS r
 		INNER JOIN %[2]s AS n ON r.source = n.source AND r.part = n.partition_id
 		WHERE r.received_at >= n.at - %[3]s GROUP BY r.source, r.part ORDER BY r.source, r.part`, db.frozen("records"), newest, margin, db.frozen("sources"))
-	return all, db.eachUntil(ctx, "look how far the sources reach", query, nil, func(rows driver.Rows) error {
+	return all, db.eachUntil(ctx, "read the progress of the sources", query, nil, func(rows driver.Rows) error {
 		var r Reach
 		err := rows.Scan(&r.Source, &r.Partition, &r.From, &r.Last, &r.Until)
 		r.Until = r.Until.UTC()

@@ -91,7 +91,7 @@ func TestNoCodeHasTwoClasses(t *testing.T) {
 				t.Errorf("%v is of class %d and %d", code, class, other)
 			}
 			seen[code] = class
-			expect.Not(t, !code.IsAError(), "%d is no error of ClickHouse", code)
+			expect.Not(t, !code.IsAError(), "%d is not an error of ClickHouse", code)
 		}
 	}
 	expect.Not(t, len(seen) < 80, "only %d codes have a class", len(seen))

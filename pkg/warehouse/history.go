@@ -18,7 +18,7 @@ import (
 // History is the retention of ended call trees in the aggregate tables. A tree is an instance and
 // all instances called below it; it has ended when all of them have.
 type History struct {
-	Days    int       // after the UTC day of its last record; 0: for ever
+	Days    int       // after the UTC day of its last record; 0: unlimited
 	Line    time.Time // trees that ended before it are removed or being removed
 	Done    time.Time // trees that ended before it are removed
 	changed time.Time // when the line was last set, by that program's clock
@@ -91,7 +91,7 @@ func (db *DB) ExpireHistory(ctx context.Context) (left uint64, err error) {
 		return 0, err
 	}
 	var sources []string
-	if err := db.row(ctx, "look whose instances there are", fmt.Sprintf("SELECT groupUniqArray(toString(source)) FROM %s.process_instances", db.name), nil, &sources); err != nil {
+	if err := db.row(ctx, "list the sources of instances", fmt.Sprintf("SELECT groupUniqArray(toString(source)) FROM %s.process_instances", db.name), nil, &sources); err != nil {
 		return 0, err
 	}
 	for _, source := range sources {
@@ -128,7 +128,7 @@ type sweep struct {
 	source string
 	line   time.Time
 	begun  int64  // of the last instance read
-	key    string // likewise
+	key    string // of the last instance read
 }
 
 // ended is a condition for merged rows of instances that ended before the line.

@@ -26,7 +26,7 @@ func (db *DB) Insert(ctx context.Context, b record.Block) error {
 		return nil // no rows: all dead-lettered, or no records
 	}
 	if b.StoredAt <= 0 {
-		return errors.New("warehouse: Block.StoredAt is not set: its rows would expire at once")
+		return errors.New("warehouse: Block.StoredAt is not set: its rows would expire immediately")
 	}
 	err := db.insertAt(ctx, db.inserts, "records", b.Token, cmp.Or(b.Timeout, db.cfg.InsertTimeout), blockColumns(b.Columns, b.From, b.To, b.StoredAt))
 	if err == nil {
@@ -155,8 +155,8 @@ type rows struct{ from, to int }
 
 func (r rows) Rows() int { return r.to - r.from }
 
-// inParts encodes and sends some rows at a time, so that a block is never encoded as a whole. A failed write is
-// reported by the last one, as every later write of the connection fails too.
+// inParts encodes and sends some rows at a time, so that a block is never encoded as a whole. Only the last part
+// reports a failed write: after one, every later write of the connection fails too.
 func (r rows) inParts(w *proto.Writer, encode func(b []byte, part rows) []byte) {
 	const partRows = 1 << 14
 	for ; r.Rows() > partRows; r.from += partRows {

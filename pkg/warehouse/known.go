@@ -17,13 +17,12 @@ import (
 	"sluice/pkg/record"
 )
 
-// Known calls found for every stored row that may be the same record as one of the rows of c, and for
-// some more: rows of the same days, sources, and types that share a position, a content hash, or a
-// place. It passes over rows stored up to the expiry line: whether they are merged away yet is chance.
+// Known calls found for every stored row that may be the same record as one of the rows of c, and for some more: rows
+// of the same days, sources, and types that share a position, a content hash, or a place. It skips rows stored up to
+// the expiry line, whether or not they are merged away.
 //
-// It is one statement, which reads only the days of the rows, less what the index of times and
-// positions skips. It uses ch-go: a block that was resent as a whole has a result of a hundred
-// thousand rows.
+// It is one statement, which reads only the days of the rows, less what the index of times and positions skips. It uses
+// ch-go: a block that was resent as a whole has a result of a hundred thousand rows.
 func (db *DB) Known(ctx context.Context, c *record.Columns, rows []int, line string, found func(*flow.Identity)) error {
 	var positions, contents []int
 	for _, row := range rows {

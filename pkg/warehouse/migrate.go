@@ -267,7 +267,7 @@ func (db *DB) checkSchema(ctx context.Context) error {
 	return is.compare(db.name, s)
 }
 
-// Schema is what the tables of a backup were made from.
+// Schema is the version of the tables of a backup.
 type Schema struct {
 	Format  int `json:"format"`
 	Version int `json:"version"` // of the schema
@@ -275,7 +275,7 @@ type Schema struct {
 	BusinessKey string `json:"business_key,omitempty"` // variable with the business key of instances
 }
 
-// Schema reads what the tables of the database were made from.
+// Schema reads the version of the tables of the database.
 func (db *DB) Schema(ctx context.Context) (Schema, error) {
 	is, err := db.applied(ctx)
 	if err == nil && !is.exists() {

@@ -71,7 +71,7 @@ func parseQuestion(text string, parameters map[string]Parameter) (Question, erro
 	title, text, _ := strings.Cut(text, "\n")
 	name, asks, named := strings.Cut(title, ": ")
 	if !named {
-		return Question{}, fmt.Errorf("questions: %q is no question with a name", title)
+		return Question{}, fmt.Errorf("questions: %q is not a question with a name", title)
 	}
 	q := Question{Name: name, Asks: asks}
 	examples := map[string]string{}

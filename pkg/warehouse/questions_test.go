@@ -27,7 +27,7 @@ func TestQuestionsAreAnsweredTruly(t *testing.T) {
 	for _, q := range questions {
 		truth, known := truths[q.Name]
 		if !known {
-			t.Errorf("%s: the truth is not known", q.Name)
+			t.Errorf("%s: no truth is defined", q.Name)
 			continue
 		}
 		for _, params := range []map[string]string{
@@ -77,7 +77,7 @@ func (w *world) unnamed(t *testing.T, answer []string) (rows []string) {
 			if id = cmp.Or(id, thing+"_id"); !named || !slices.Contains(columns, id) || columns[0] != "source" {
 				kept = append(kept, cells[i])
 			} else if got := w.names[of("source")][[2]string{of("bpmn_process_id"), of(id)}]; got != cells[i] {
-				t.Errorf("%s of %s is %q, the BPMN says %q", column, row, cells[i], got)
+				t.Errorf("%s of %s is %q, the BPMN has %q", column, row, cells[i], got)
 			}
 		}
 		rows = append(rows, strings.Join(kept, "\t"))

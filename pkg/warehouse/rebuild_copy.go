@@ -101,8 +101,8 @@ func (s *Shadow) months(ctx context.Context, older string) (months []uint32, cou
 	})
 }
 
-// CopyExpired copies what cannot be recomputed, because records up to the expiry line may be gone: their
-// counters, and aggregates, which tolerate a record twice. It is idempotent.
+// CopyExpired copies what cannot be recomputed, because records up to the expiry line may be gone: counters, and
+// aggregates, which tolerate a record twice. It is idempotent.
 func (s *Shadow) CopyExpired(ctx context.Context, line string) error {
 	if line == "" {
 		return nil

@@ -33,7 +33,7 @@ func TestCountersAreCorrectedByDifferences(t *testing.T) {
 	}
 	want := counts()
 	if r := recount(); !r.Right() {
-		t.Fatalf("counters that are right are not: %+v", r)
+		t.Fatalf("correct counters are reported as wrong: %+v", r)
 	}
 
 	wrong := "INSERT INTO {db}.counts_1m SELECT * REPLACE (minute + INTERVAL %delta% MINUTE AS minute, %n% AS records) FROM {db}.counts_1m LIMIT 1"
@@ -60,7 +60,7 @@ func TestCountersAreCorrectedByDifferences(t *testing.T) {
 		t.Errorf("%d too many, want 7", again.Surplus)
 	} else {
 		fix(again, 0)
-		expect.Not(t, recount().Right(), "another fault was taken for the one that was fixed")
+		expect.Not(t, recount().Right(), "another error counts as the fixed one")
 		fix(again, 1)
 	}
 	expect.Equal(t, "counters", want, counts())

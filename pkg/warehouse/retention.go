@@ -11,7 +11,7 @@ import (
 // Retention is the retention of a table in whole days after the day on which a row was stored.
 type Retention struct {
 	Table string
-	Days  int // 0: for ever
+	Days  int // 0: unlimited
 }
 
 // Due is the last stored day that has expired at a time of ClickHouse's clock, such as 2025-11-21; empty if

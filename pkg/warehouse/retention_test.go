@@ -52,7 +52,7 @@ func TestRetentionCountsFromStoredAt(t *testing.T) {
 		}
 	}
 	if err := db.Check(t.Context()); err != nil {
-		t.Errorf("the schema is not good any more: %v", err)
+		t.Errorf("Check fails: %v", err)
 	}
 	expect.Equal(t, "jobs are left", "30", query(t, db, "SELECT count() FROM {db}.v_jobs"))
 }
@@ -115,7 +115,7 @@ func TestATokenGoesWithItsExpiredRows(t *testing.T) {
 		if _, stored, err = db.Visible(t.Context(), again); err != nil || stored != 0 && stored != 10 {
 			t.Fatalf("%d rows of 10 are stored: %v", stored, err)
 		}
-		fatal.When(t, time.Since(begun) > 2*time.Minute, "the token is known two minutes after the rows have expired")
+		fatal.When(t, time.Since(begun) > 2*time.Minute, "the token is remembered two minutes after the rows expired")
 	}
 }
 

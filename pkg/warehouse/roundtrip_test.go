@@ -100,7 +100,7 @@ func TestRecordsOfNoInstanceNameOneByAColumn(t *testing.T) {
 	const one = `{"id":"%[1]s","valueType":"JOB_BATCH","timestamp":1763701200123,"value":{"x":1.10,"rootProcessInstanceKey":%[2]s}}`
 	insert(t, db, block(t, 0, 2, fmt.Sprintf(one, "a", "2251799813685290"), fmt.Sprintf(one, "b", `"2251799813685290"`), fmt.Sprintf(one, "c", "-1"), fmt.Sprintf(one, "d", "{}"), `{"id":"e","value":{"y":1}}`))
 	if got := query(t, db, "SELECT count(), countIf(root_process_instance_key = '2251799813685290'), countIf(position(extra, 'root') > 0) FROM {db}.v_records"); got != "5\t2\t1" {
-		t.Errorf("records, those of the root, and those whose root is no number: got %s", got)
+		t.Errorf("records, those of the root, and those whose root is not a number: got %s", got)
 	}
 	for key, want := range map[string]uint64{"2251799813685290": 2, "2251799813685291": 0} {
 		if n, err := db.RecordsOf(t.Context(), warehouse.Subject{Keys: []string{key}}, time.Now().UnixMilli(), nil); err != nil || n != want {

@@ -28,7 +28,7 @@ func (db *DB) Marks(ctx context.Context, lane int, incarnation uint64, days []fl
 	for _, day := range days {
 		asked[day], sources[quote(day.Source)], dayNumbers[day.Day] = true, true, true
 	}
-	// Rather more days than requested than a list of triples, which parses slowly.
+	// May return more days than requested: a list of triples parses slowly.
 	err = db.each(db.shardwise(ctx), "read the progress of the sources", fmt.Sprintf(
 		`SELECT source, partition_id, toInt64(toUInt16(day)), ifNull(max(last_position), 0), ifNull(toUnixTimestamp64Milli(max(last_ts)), 0)
 		FROM %s WHERE source IN (%s) AND day IN (%s) GROUP BY source, partition_id, day`,
@@ -107,7 +107,7 @@ func (db *DB) Last(ctx context.Context, lane int, incarnation uint64) (of, seq u
 func (db *DB) Incarnations(ctx context.Context, lane int, above uint64) ([]flow.Incarnation, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	first := map[uint64]uint64{} // each server answers by itself
+	first := map[uint64]uint64{} // each server answers separately
 	err := db.eachUntil(db.shardwise(ctx), "list the incarnations of the lane", fmt.Sprintf(
 		"SELECT incarnation, min(stream_seq) FROM %s WHERE lane = ? AND incarnation > ? GROUP BY incarnation", db.onReplicas("records")), []any{lane, above},
 		func(rows driver.Rows) error {
@@ -224,9 +224,9 @@ func ofBlock(b record.Block) conditions {
 	return where
 }
 
-// PartsSince returns how many parts flow.records got since a time of its own clock: rather too many than too few. The name of a part has the numbers of its
-// first and last insert, so the older parts give the start: the highest number among them, or more. Targets
-// of our materialized views get as many parts, or fewer.
+// PartsSince returns how many parts flow.records got since a time of its own clock, never too few. The name of a part
+// has the numbers of its first and last insert, so the older parts give the start: the highest number among them, or
+// more. Targets of our materialized views get as many parts, or fewer.
 func (db *DB) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
 	d := db.plain()
 	// A single server numbers the inserts of a table, a replicated table those of each

@@ -27,7 +27,7 @@ func TestViewsShowPlainTypes(t *testing.T) {
 		c := strings.SplitN(line, "\t", 4)
 		kind := strings.ReplaceAll(c[2], `\'`, `'`)
 		if !plain.MatchString(kind) || len(c) < 4 || c[3] == "" {
-			t.Errorf("%s.%s is %s, and said to be %q", c[0], c[1], kind, c[3:])
+			t.Errorf("%s.%s is %s, with the comment %q", c[0], c[1], kind, c[3:])
 		}
 		switch {
 		case instances.MatchString(c[1]):

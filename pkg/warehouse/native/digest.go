@@ -26,7 +26,7 @@ var columns = func() (all []digested) {
 }()
 
 var (
-	// place identifies a row and its source: enough to tell that a record is stored. It must
+	// place identifies a row and its source: enough to show that a record is stored. It must
 	// not change with the version of the binary, which may read rows that another stored.
 	place = named("source", "partition_id", "position", "own_id", "identity", "incarnation", "stream_seq", "stream_idx", "received_at")
 
@@ -87,8 +87,7 @@ func (d digested) text(b []byte, data any, row int) []byte {
 	panic("column " + d.Name + " has an unsupported type") // a bug
 }
 
-// Content is every column that belongs to the record itself, not to its place; none is NULL, which is
-// never IN anything.
+// Content is every column that belongs to the record itself, not to its place. None is NULL, which no IN matches.
 var Content = func() string {
 	key := []string{"value_type", "bpmn_process_id", "process_instance_key", "ts", "source", "partition_id", "position", "own_id", "identity"}
 	var rest []string

@@ -6,32 +6,31 @@ import (
 	"strings"
 )
 
-// A file lists tables and views. A paragraph of comment is that of the object below it:
+// A file lists tables and views. A paragraph of comment describes the object below it:
 //
 //	-- Incidents, one row each.
 //	TABLE incidents
-//	source process_instance_key                            of the file columns
+//	source process_instance_key                            from the file columns
 //	key key(Int64) -- of the record                        part of the sorting key
-//	created_at min(Time?) = if(…, at, NULL) -- CREATED     least of that, of the records of FEED
+//	created_at min(Time?) = if(…, at, NULL) -- CREATED     minimum over the records of FEED
 //	FEED WITH … FROM flow.records AS r WHERE …
 //
 //	-- One row for each incident.
 //	VIEW v_incidents
-//	source process_instance_key created_at                 as columns, or the table above, explains them
+//	source process_instance_key created_at                 from the file columns, or the table above
 //	open UInt8 = state < 2 -- 1 until it is resolved
 //	FROM flow.incidents FINAL
 //
-// Text is String, in tables with a dictionary; Time is DateTime64(3, 'UTC'); T? is
-// Nullable(T). What a column of a view lacks (type, expression, meaning) is that of the file
-// columns, else that of the table above it. EVERYWHERE is a table whose rows are on every server.
+// Text is String, in tables with a dictionary; Time is DateTime64(3, 'UTC'); T? is Nullable(T). A column of a view
+// takes its missing type, expression, and meaning from the file columns, else from the table above it. An EVERYWHERE
+// table has its rows on every server.
 type object struct {
 	verb, name, about string
 	columns           []column
 	clauses           map[string]string // by keyword
 }
 
-// column is one of a table or a view; kind is its type, and merge how two of its values
-// become one: key, max, min, set or sum.
+// column is a column of a table or view. kind is its type; merge combines two of its values: key, max, min, set or sum.
 type column struct{ name, merge, kind, codec, expr, meaning string }
 
 var (
@@ -40,7 +39,7 @@ var (
 	names    = regexp.MustCompile(`^[a-z_ ]+$`)
 )
 
-// parse reads the objects of a file. shared are the columns that many of them have.
+// parse reads the objects of a file. shared are the columns of the file columns.
 func parse(text string, shared map[string]column) ([]*object, error) {
 	var all []*object
 	var about []string
@@ -58,7 +57,7 @@ func parse(text string, shared map[string]column) ([]*object, error) {
 		line = strings.TrimRight(line, "\n")
 		verb, name, _ := strings.Cut(line, " ")
 		switch comment, is := strings.CutPrefix(line, "--"); {
-		case strings.HasPrefix(line, "---"): // for the reader of the file alone
+		case strings.HasPrefix(line, "---"): // not part of the description
 		case is:
 			about = append(about, strings.TrimSpace(comment))
 		case verb == "TABLE" || verb == "EVERYWHERE" || verb == "VIEW":
@@ -77,7 +76,7 @@ func parse(text string, shared map[string]column) ([]*object, error) {
 	return all, end()
 }
 
-// read takes the lines of an object. table are the columns of the tables above it.
+// read parses the lines of an object. table are the columns of the tables above it.
 func (o *object) read(lines []string, shared, table map[string]column) error {
 lines:
 	for _, line := range lines {
@@ -117,7 +116,7 @@ lines:
 			}
 		}
 		if c.kind == "" || c.meaning == "" {
-			return fmt.Errorf("%s.%s has no type or no meaning, and no column above it has", o.name, c.name)
+			return fmt.Errorf("%s.%s has no type or no meaning: add it here, in the table above, or in the file columns", o.name, c.name)
 		}
 		if o.verb == "VIEW" {
 			c.kind = expand(c.kind, "String")
@@ -127,7 +126,7 @@ lines:
 			c.kind = "Array(" + c.kind + ")"
 		}
 		if o.clauses["FEED"] == "" {
-			c.merge = "" // it keeps rows as they are
+			c.merge = "" // its engine does not merge values
 		}
 		table[c.name] = *c
 	}
@@ -137,12 +136,12 @@ lines:
 func parseColumn(line string) (column, error) {
 	m := shape.FindStringSubmatch(line)
 	if m == nil {
-		return column{}, fmt.Errorf("a column has a name, a type, = and an expression, -- and its meaning: %s", line)
+		return column{}, fmt.Errorf("invalid column, want NAME TYPE = EXPRESSION -- MEANING: %s", line)
 	}
 	return column{name: m[1], merge: m[2], kind: m[3] + m[4], codec: m[5], expr: m[6], meaning: m[7]}, nil
 }
 
-// expand writes a type as ClickHouse does.
+// expand returns the ClickHouse type.
 func expand(kind, text string) string {
 	kind, nullable := strings.CutSuffix(kind, "?")
 	switch kind {

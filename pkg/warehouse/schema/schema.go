@@ -1,7 +1,5 @@
-// Package schema is the schema of the warehouse as a document: one file for each table,
-// with the records that feed it and the views that people read. The same text gives the
-// schema of one server and of a cluster, for old and new versions of ClickHouse. What is in
-// it is what exists.
+// Package schema is the schema of the warehouse as a document: one file for each table, with the records that feed it
+// and the views that people read. The same text serves one server and a cluster, old and new versions of ClickHouse.
 package schema
 
 import (
@@ -18,19 +16,19 @@ import (
 //go:embed *.sql columns migrations
 var embedded embed.FS
 
-// Files are the folder of this package: what Load reads.
+// Files is the folder of this package, as Load reads it.
 func Files() fs.FS { return embedded }
 
-// order of the files: each follows what it reads. A migration does not change it.
+// order of the files: each follows those that it reads. Migrations do not change it.
 var order = []string{
 	"records", "counts_1m", "sources", "history", "process_definitions",
 	"incidents", "process_instances", "element_instances", "jobs", "variables", "user_tasks", "waits", "signals", "decisions", "events",
 	"changes", "forgotten", "receipts", "v_lint",
 }
 
-// Schema is what a database is to have.
+// Schema is the schema of a database.
 type Schema struct {
-	Objects    []File // in the order in which they are created
+	Objects    []File // in the order of creation
 	Migrations []File // that lead to it, in order; its version is their number
 }
 
@@ -38,9 +36,9 @@ type Schema struct {
 type File struct {
 	Name    string // without .sql
 	Source  string
-	Hash    string // of the statements, without comments and whatever the server is
+	Hash    string // of the statements, without comments, the same for every server
 	objects []*object
-	known   []*object // that its text may name
+	known   []*object // objects that its text may name
 }
 
 // Load reads a schema. checks is the SELECT of v_lint.
@@ -110,8 +108,7 @@ func load(files fs.FS, name, checks string, shared map[string]column, known []*o
 	return f, nil
 }
 
-// Statements renders the file for a server. Those of a migration end with a semicolon at
-// the end of a line.
+// Statements renders the file for a server. A statement of a migration ends with a semicolon at the end of a line.
 func (f File) Statements(s Server) ([]string, error) {
 	var all []string
 	for _, o := range f.objects {
@@ -134,7 +131,7 @@ func (f File) Statements(s Server) ([]string, error) {
 	return all, nil
 }
 
-// Feed is the statement that makes the materialized view of a table as it is for another server.
+// Feed is the statement that recreates the materialized view of a table, for another server.
 func (s *Schema) Feed(table string) File {
 	f := File{Name: table, Source: `{{replace "` + table + `"}};` + "\n"}
 	for _, of := range s.Objects {
@@ -143,7 +140,7 @@ func (s *Schema) Feed(table string) File {
 	return f
 }
 
-// render is a statement for a server.
+// render renders a statement for a server.
 func (f File) render(s Server, text string) (string, error) {
 	funcs := template.FuncMap{
 		"merged": func(name string, condition ...string) (string, error) {
@@ -151,7 +148,7 @@ func (f File) render(s Server, text string) (string, error) {
 			o, err := f.find(name)
 			return s.merged(o, as, strings.Join(condition, "")), err
 		},
-		// Of a migration: a view, or what feeds a table, as the schema now has it.
+		// In a migration: the current view, or materialized view of a table.
 		"replace": func(name string) (string, error) {
 			o, err := f.find(name)
 			if err != nil {
@@ -176,7 +173,7 @@ func (f File) render(s Server, text string) (string, error) {
 	return b.String(), nil
 }
 
-// database is how a text names it.
+// database matches the database name in a text.
 var database = regexp.MustCompile(`\bflow\.`)
 
 func (f File) find(name string) (*object, error) {

@@ -8,26 +8,25 @@ import (
 	"strings"
 )
 
-// Window is how many inserts a table remembers: an insert that is repeated within so many
-// parts of the same table is recognized by its token. It bounds how long one block may
-// stay in doubt while others are stored.
+// Window is the deduplication window of a table, in inserts: a repeat within as many parts of the table is recognized
+// by its token. It bounds how long a block may stay in doubt while others are stored.
 const Window = 100_000
 
-// Server is what the schema is made for: the data of the templates.
+// Server is the target of a schema: the data of the templates.
 type Server struct {
-	Database string   // holds everything
+	Database string   // of all tables
 	Cluster  string   // as in remote_servers; empty for a single server
-	Single   bool     // every shard of it is one server: nothing is replicated, and there is no Keeper
-	Shards   int      // of the cluster, when the tables were made
+	Single   bool     // every shard is one server: no replication and no Keeper
+	Shards   int      // of the cluster when the tables were created
 	Version  Version  // of ClickHouse
-	Settings []string // of Writing, that it knows
+	Settings []string // those of Writing that the server has
 	Checks   string   // the SELECT of v_lint, over the database flow
 
 	BusinessKey string // variable that has the business key of an instance; empty: none
 }
 
-// Table names the table that holds the rows on each server. In a cluster the plain name
-// belongs to the Distributed table that covers all of them.
+// Table is the name of the table with the rows on each server. In a cluster the plain name is the Distributed table
+// over all servers.
 func (s Server) Table(name string) string {
 	if s.Cluster != "" {
 		name += "_local"
@@ -35,8 +34,8 @@ func (s Server) Table(name string) string {
 	return s.Database + "." + name
 }
 
-// OnCluster makes a statement run on every server, which takes Keeper; without one it is
-// sent to each.
+// OnCluster is the clause that runs a statement on every server, by Keeper; empty without one: the statement is sent to
+// each server.
 func (s Server) OnCluster() string {
 	if !s.Replicated() {
 		return ""
@@ -47,8 +46,7 @@ func (s Server) OnCluster() string {
 // Replicated reports whether every row is on more than one server.
 func (s Server) Replicated() bool { return s.Cluster != "" && !s.Single }
 
-// statements make an object: a table, the table over all shards where there are any, and
-// the materialized view that feeds it; or a view.
+// statements create an object: a view; or a table, its Distributed table, and the materialized view that feeds it.
 func (s Server) statements(o *object) []string {
 	if o.verb == "VIEW" {
 		return []string{s.view(o)}
@@ -59,10 +57,9 @@ func (s Server) statements(o *object) []string {
 	}
 	all := []string{s.table(o, name, engine)}
 	if s.Cluster != "" && o.verb == "TABLE" {
-		// An instance stays on one shard, so that aggregate tables and FINAL are right on each by
-		// itself. The key is modulo the number of shards that there were at first: one that is
-		// added later gets nothing, and neither an instance nor a block that is sent again is
-		// ever divided in two ways.
+		// An instance stays on one shard, so that aggregate tables and FINAL are correct on each shard alone. The
+		// modulus is the original number of shards: a shard added later gets no rows, and a resent block is always
+		// divided in the same way.
 		all = append(all, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.%s%s AS %s\nENGINE = Distributed('%s', '%s', '%s_local', cityHash64(%s) %% %d)",
 			s.Database, o.name, s.OnCluster(), name, s.Cluster, s.Database, o.name, cmp.Or(o.clauses["SHARD BY"], "source, process_instance_key"), s.Shards))
 	}
@@ -72,8 +69,8 @@ func (s Server) statements(o *object) []string {
 	return all
 }
 
-// table is a table as a server has it. Without an engine of its own it is an aggregate
-// table, sorted by its keys and, with them, by when an instance began.
+// table renders a table for a server. Without an ENGINE it is an aggregate table, sorted by its keys and by the start
+// of the instance.
 func (s Server) table(o *object, name string, engine func(kind, table string) string) string {
 	var lines []string
 	for _, c := range o.columns {
@@ -120,7 +117,7 @@ func (s Server) table(o *object, name string, engine func(kind, table string) st
 	return text + "\nSETTINGS " + strings.TrimSuffix(settings+", "+o.clauses["SETTINGS"], ", ") + "\nCOMMENT " + quote(o.about)
 }
 
-// feed is the materialized view of an aggregate table. With is what comes before its SELECT.
+// feed is the SELECT of the materialized view of an aggregate table, with its WITH.
 func (s Server) feed(o *object) string {
 	var selected []string
 	for _, c := range o.columns {
@@ -145,14 +142,14 @@ func (s Server) view(o *object) string {
 	}
 	body := o.clauses["AS"]
 	if body == "" {
-		// Under FINAL, conditions on the sorting key alone are moved before rows are put together.
+		// Under FINAL, conditions on the sorting key alone are applied before rows are merged.
 		body = with(o) + "SELECT " + strings.Join(selected, ",\n    ") + "\nFROM " + o.clauses["FROM"] + "\nSETTINGS optimize_move_to_prewhere_if_final = 1"
 	}
 	return "CREATE VIEW IF NOT EXISTS " + s.Database + "." + o.name + s.OnCluster() + "\n(\n    " + strings.Join(declared, ",\n    ") + "\n) AS\n" + body + "\nCOMMENT " + quote(o.about)
 }
 
-// with is what comes before a SELECT. The few names are one value, which is there whether
-// they are asked for or not: a join would cost more for each row than all else.
+// with is the WITH clause of a SELECT. It has the few names as one value, computed whether used or not: a join would
+// cost more for each row than all else.
 func with(o *object) string {
 	text := o.clauses["WITH"]
 	if slices.ContainsFunc(o.columns, func(c column) bool { return strings.Contains(c.expr, "named.1") }) {
@@ -164,8 +161,8 @@ func with(o *object) string {
 	return "WITH " + text + "\n"
 }
 
-// merged is a table with one row for each key, by aggregation: FINAL finds no rows of a
-// key on several shards, and none whose process differs.
+// merged is a table merged by GROUP BY, one row for each key: FINAL would not merge rows of a key on several shards, or
+// of different processes.
 func (s Server) merged(o *object, as, condition string) string {
 	if !strings.Contains(condition, "p.") && s.Cluster == "" {
 		return "flow." + o.name + " " + as + " FINAL WHERE " + condition
@@ -183,7 +180,7 @@ func (s Server) merged(o *object, as, condition string) string {
 		}
 	}
 	where := "WHERE "
-	if strings.Contains(condition, "GLOBAL IN") { // which the server never moves there itself
+	if strings.Contains(condition, "GLOBAL IN") { // which the server does not move itself
 		where = "PREWHERE "
 	}
 	return fmt.Sprintf("(SELECT %s FROM flow.%s AS p %s GROUP BY %s) %s", strings.Join(columns, ", "), o.name, where+condition, strings.Join(keys, ", "), as)
@@ -205,9 +202,8 @@ func (s Server) EngineEverywhere(kind, table string) string {
 	return fmt.Sprintf("Replicated%s('/clickhouse/tables/all/%s/%s', '{shard}-{replica}')", kind, s.Database, table)
 }
 
-// Deduplicated are the settings that make a table remember its inserts. Both are explicit:
-// the defaults are off on a single server, and have changed between versions on
-// replicated tables.
+// Deduplicated are the settings of the deduplication window. Both are explicit: by default it is off on a single
+// server, and its size on replicated tables depends on the version.
 func (s Server) Deduplicated() string {
 	if !s.Replicated() {
 		return fmt.Sprintf("non_replicated_deduplication_window = %d", Window)
@@ -218,22 +214,19 @@ func (s Server) Deduplicated() string {
 // Durable are the settings that make an insert survive a power cut.
 func (Server) Durable() string { return "fsync_after_insert = 1, fsync_part_directory = 1" }
 
-// Writing are how inserts and merges write, of the settings that not every version has
-// (docs/decisions/0014-cost-of-the-table.md).
+// Writing are settings of inserts and merges that not every version has (docs/decisions/0014-cost-of-the-table.md).
 var Writing = map[string]int{
-	// Merges wait for ten parts of about the same size. Left to itself the server joins few
-	// parts at a time, so that a row is written again and again; ten at once leave a few
-	// tens of parts and a third less work.
+	// Merges wait for ten parts of about the same size. By default the server merges few parts at a time and so
+	// rewrites a row often; ten at once leave a few tens of parts and a third less work.
 	"merge_selector_base":        10,
 	"min_parts_to_merge_at_once": 10,
 
-	// An insert writes all columns to one file, and the first merge each to its own: a
-	// hundred files less to make and to sync for every block.
+	// An insert writes all columns to one file, and the first merge each to its own: a hundred files less to create and
+	// sync for every block.
 	"min_level_for_wide_part": 1,
 }
 
-// TableSettings are those of every table that records end up in: it remembers its inserts,
-// they survive a power cut, and little is written twice.
+// TableSettings are those of every table that records end up in: deduplicated and durable inserts, few rewrites.
 func (s Server) TableSettings() string {
 	all := []string{s.Deduplicated(), s.Durable()}
 	for _, name := range slices.Sorted(maps.Keys(Writing)) {
@@ -242,33 +235,32 @@ func (s Server) TableSettings() string {
 		}
 	}
 	if s.Version.AtLeast(26, 4) {
-		// Newer servers keep statistics of every column, made anew at each insert and each
-		// merge, for plans of joins that are never made here.
+		// Newer servers keep statistics of every column, recomputed at each insert and merge, for joins that are never
+		// made here.
 		all = append(all, "auto_statistics_types = ''")
 	}
 	return strings.Join(all, ", ")
 }
 
-// Order is a text by which records of one key sort as their engine wrote them: time in ms
-// since 1970, then position. A record without a time comes first.
+// Order is a text that sorts records of one key as their engine wrote them: time in ms since 1970, then position.
+// Records without a time come first.
 func (Server) Order() string {
 	return "concat(leftPad(toString(toUnixTimestamp64Milli(r.ts)), 15, '0'), leftPad(toString(greatest(r.position, 0)), 20, '0'))"
 }
 
-// Begun sorts instances by when they began, whichever partition of the engine runs them: a
-// key is the partition, then a number that only grows. Keys that are no numbers come
-// first. Rows of one time are adjacent so, and apart from all that is older, which FINAL
-// then has nothing to merge with; and an index of a time skips all other times. The text
-// itself follows it, and not in the primary key, or a lookup would bind to the text alone.
+// Begun sorts instances by start, whichever partition of the engine runs them: a key is the partition, then a number
+// that only grows. Keys that are not numbers come first. Rows of one time are adjacent, so that FINAL has no older rows
+// to merge with, and an index on time skips all other times. The key as text follows it, outside the primary key, or a
+// lookup would use the text alone.
 func (Server) Begun() string {
 	return "bitAnd(toInt64OrZero(process_instance_key), 2251799813685247)" // 2^51 - 1
 }
 
-// At is the time of a record; NULL where it has none that is valid.
+// At is the time of a record; NULL if it has no valid one.
 func (Server) At() string { return "if(toUnixTimestamp64Milli(r.ts) > 0, toNullable(r.ts), NULL)" }
 
-// Last is what an instance or element belongs to since it was last moved: order and these
-// columns, tab between.
+// Last is the process or scope of an instance or element since its last migration: order and these columns, separated
+// by tabs.
 func (s Server) Last(intent string, columns ...string) string {
 	text := s.Order()
 	for _, c := range columns {
@@ -302,12 +294,12 @@ func (Server) Below() string {
 	return "(SELECT source, process_instance_key, arrayJoin(arrayPushBack(bitPositionsToArray(below), 64)) FROM flow.v_incidents_below)"
 }
 
-// Bits is the number of an instance whose bits a subquery has.
+// Bits is the number of an instance that a subquery returns as bits.
 func (Server) Bits(of string) string {
 	return "arraySum(b -> bitShiftLeft(toUInt64((source, process_instance_key, b) GLOBAL IN " + of + "), b), range(64))"
 }
 
-// OfBusinessKey is a condition for the records of the variable that has the business key of an instance.
+// OfBusinessKey is a condition for the records of the business key variable.
 func (s Server) OfBusinessKey() string {
 	if s.BusinessKey == "" {
 		return "0"
@@ -315,14 +307,14 @@ func (s Server) OfBusinessKey() string {
 	return "(r.value_type = 'VARIABLE' AND r.intent IN ('CREATED', 'UPDATED') AND toString(ifNull(r.scope_key, 0)) = r.process_instance_key AND JSONExtractString(r.extra, 'name') = " + quote(s.BusinessKey) + ")"
 }
 
-// Late is a condition for an instance that has left the tables, and of which a record came
-// later: it has no start, and nothing happened in it since the line of history.
+// Late is a condition for an instance that expired from the tables before a late record came: it has no start, and no
+// event since the line of history.
 func (Server) Late(started, last string) string {
 	return fmt.Sprintf("(%s IS NULL AND %s < fromUnixTimestamp64Milli((SELECT max(value) FROM flow.history WHERE name = 'line'), 'UTC'))", started, last)
 }
 
-// Mark is a number that tells one record from another in a set of them: its position where
-// that is its identity, else a hash of its identity.
+// Mark is a number that identifies a record within a set: its position if that is its deduplication key, else a hash of
+// the key.
 func (Server) Mark() string {
 	return "if(r.identity = '', r.position, reinterpretAsInt64(cityHash64(r.identity)))"
 }
@@ -344,6 +336,5 @@ func (v Version) AtLeast(major, minor int) bool {
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
-// Oldest is the first version whose inserts are deduplicated through materialized views in
-// the way that inserting relies on.
+// Oldest is the first version that deduplicates inserts through materialized views as Insert requires.
 var Oldest = Version{24, 8}
