@@ -66,7 +66,7 @@ func TestABusyMachineIsNotASlowClient(t *testing.T) {
 	resp, err := http.ReadResponse(bufio.NewReader(silent), nil)
 	fatal.If(t, err)
 	if p := wantProblem(t, resp, http.StatusRequestTimeout, "body_timeout"); !strings.Contains(p.Detail, "others waited") {
-		t.Errorf("the client that says nothing was not cut off for others: %s", p.Detail)
+		t.Errorf("the silent client was not cut off for others: %s", p.Detail)
 	}
 	got := map[int]int{}
 	for range cap(statuses) {

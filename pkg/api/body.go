@@ -86,7 +86,7 @@ func (b *body) release() {
 	}
 }
 
-// fill reads until the body has n bytes or ends; whole tells that it ended. If not, over is
+// fill reads until the body has n bytes or ends; whole reports that it ended. If not, over is
 // the next byte.
 func (b *body) fill(from io.Reader, n int) (whole bool, err error) {
 	for err == nil {

@@ -58,11 +58,11 @@ func TestClientsThatKeepUsWaitingAreCutOff(t *testing.T) {
 		{"chunks that come byte by byte", head + "Transfer-Encoding: chunked\r\n\r\n", "1\r\n[\r\n", 20 * time.Millisecond, "HTTP/1.1 408", 1200 * time.Millisecond},
 		{"a body fast enough that never ends", head + "Transfer-Encoding: chunked\r\n\r\n", "400\r\n" + strings.Repeat(" ", 1024) + "\r\n", 20 * time.Millisecond, "HTTP/1.1 408", 2500 * time.Millisecond},
 		{"a body that is faster than that and never ends", head + "Transfer-Encoding: chunked\r\n\r\n", "100000\r\n" + strings.Repeat(" ", 1<<20) + "\r\n", 0, "HTTP/1.1 413", 2500 * time.Millisecond},
-		{"a body that is said to be huge", head + "Content-Length: 1000000000\r\n\r\n", " ", 20 * time.Millisecond, "HTTP/1.1 413", time.Second},
+		{"a body announced as huge", head + "Content-Length: 1000000000\r\n\r\n", " ", 20 * time.Millisecond, "HTTP/1.1 413", time.Second},
 		{"an unknown client whose body never comes", strings.Replace(head, "engine", "swordfish", 1) + "Content-Length: 100\r\n\r\n", "", 50 * time.Millisecond, "HTTP/1.1 401", 1200 * time.Millisecond},
 		{"a path that is not there and a body that never comes", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n", "", 50 * time.Millisecond, "HTTP/1.1 404", 1200 * time.Millisecond},
 		{"a deletion with a body that never comes", "DELETE " + fieldPath("t", "f") + " HTTP/1.1\r\nHost: a\r\nAuthorization: engine\r\nContent-Length: 100\r\n\r\n", "", 50 * time.Millisecond, "HTTP/1.1 200", 1200 * time.Millisecond},
-		{"chunks that are none", head + "Transfer-Encoding: chunked\r\n\r\n", "zz\r\n", 20 * time.Millisecond, "HTTP/1.1 400", time.Second},
+		{"invalid chunks", head + "Transfer-Encoding: chunked\r\n\r\n", "zz\r\n", 20 * time.Millisecond, "HTTP/1.1 400", time.Second},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestClientsThatKeepUsWaitingAreCutOff(t *testing.T) {
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		fatal.When(t, time.Now().After(deadline), "waited 30s in vain: %s", what)
+		fatal.When(t, time.Now().After(deadline), "not within 30s: %s", what)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestASlowLargeBodyIsCutOffWhenOthersWaitForItsMemory(t *testing.T) {
 			slow <- answer
 		}()
 	}
-	eventually(t, "the slow hold all there is", func() bool { return d.held(t) == 8<<20 })
+	eventually(t, "the slow clients hold all memory", func() bool { return d.held(t) == 8<<20 })
 	start := time.Now()
 	r := request(http.MethodPost, "http://"+addr+"/flow/flowRecord/batch", `{"id":"1-1"}`+strings.Repeat(" ", 3<<20))
 	r.RequestURI = ""

@@ -27,10 +27,10 @@ func TestConditionsAreHeld(t *testing.T) {
 		{"put over an older version", "PUT", field, "If-Match", `"3"`, 412},
 		{"put only when there is none", "PUT", field, "If-None-Match", `*`, 412},
 		{"put where there is none", "PUT", fieldPath("t", "new"), "If-None-Match", `*`, 200},
-		{"put over what is not there", "PUT", fieldPath("t", "new"), "If-Match", `*`, 412},
+		{"put over a missing field", "PUT", fieldPath("t", "new"), "If-Match", `*`, 412},
 		{"delete the version there is", "DELETE", field, "If-Match", `"6"`, 200},
 		{"delete an older version", "DELETE", field, "If-Match", `"5"`, 412},
-		{"read the version that is known", "GET", field, "If-None-Match", `W/"6"`, 304},
+		{"read the known version", "GET", field, "If-None-Match", `W/"6"`, 304},
 		{"read another version", "GET", field, "If-None-Match", `"5"`, 200},
 		{"read the user that is known", "GET", userPath, "If-None-Match", `"3"`, 304},
 	}

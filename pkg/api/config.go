@@ -93,7 +93,7 @@ func (c Config) check() error {
 	case c.RecordBytes > c.BodyBytes:
 		return errors.New("--max-record-bytes exceeds the longest body")
 	case c.Elastic != "" && c.RecordBytes > flow.MaxChunkBytes-2:
-		return fmt.Errorf("--max-record-bytes exceeds %d: an incompressible record would not fit into a message, and an exporter would retry its bulk for ever", flow.MaxChunkBytes-2)
+		return fmt.Errorf("--max-record-bytes exceeds %d: an incompressible record would not fit into a message, and an exporter would retry its bulk forever", flow.MaxChunkBytes-2)
 	case c.RecordBytes > maxRecord:
 		return fmt.Errorf("--max-record-bytes exceeds the message limit of %d bytes", maxRecord)
 	case !(c.Rate >= 0):

@@ -34,7 +34,7 @@ func (d *door) exports(method, path, body string, changes ...func(*http.Request)
 	d.ElasticHandler().ServeHTTP(w, r)
 	resp := w.Result()
 	if got := resp.Header.Get("X-Elastic-Product"); got != "Elasticsearch" {
-		d.t.Errorf("%s %s: X-Elastic-Product is %q: strict clients take no answer without it", method, path, got)
+		d.t.Errorf("%s %s: X-Elastic-Product is %q: strict clients require it", method, path, got)
 	}
 	if got := resp.Header.Get("Content-Type"); got != "application/json" {
 		d.t.Errorf("%s %s: Content-Type is %q, want application/json", method, path, got)
@@ -173,7 +173,7 @@ func TestInvalidRecordsAreDeadLettered(t *testing.T) {
 			for range 2 { // the exporter may resend it
 				a := took(t, d.exports(http.MethodPost, "/_bulk", body))
 				if *a.Errors || !slices.Equal(a.statuses(), []int{201, 201, 201, 201}) {
-					t.Errorf("errors %v, statuses %v, want none: the exporter would repeat the bulk for ever", *a.Errors, a.statuses())
+					t.Errorf("errors %v, statuses %v, want none: the exporter would repeat the bulk forever", *a.Errors, a.statuses())
 				}
 			}
 			expect.Equal(t, "stored", canonical(append(slices.Clone(good), good...)), canonical(d.stream.stored()))
@@ -247,11 +247,11 @@ func TestABulkThatIsRefused(t *testing.T) {
 	}{
 		"no token":               {good, without("Authorization"), nil, 401, "token_missing"},
 		"an unknown token":       {good, header("Authorization", basic("engine", "nobody's")), nil, 401, "token_invalid"},
-		"a password in no form":  {good, header("Authorization", "Basic !!"), nil, 401, "token_missing"},
+		"a malformed password":   {good, header("Authorization", "Basic !!"), nil, 401, "token_missing"},
 		"a token without rights": {good, header("Authorization", basic("a", "reader")), nil, 403, "records:write"},
 		"nothing":                {"", nil, nil, 400, "empty_body"},
 		"empty lines":            {"\n\n", nil, nil, 400, "has no actions"},
-		"no bulk":                {exported(1, 1, "X") + "\n" + exported(1, 2, "X") + "\n", nil, nil, 400, "line 1 of the bulk is not an action"},
+		"not a bulk":             {exported(1, 1, "X") + "\n" + exported(1, 2, "X") + "\n", nil, nil, 400, "line 1 of the bulk is not an action"},
 		"an action alone":        {good + `{"index":{}}`, nil, nil, 400, "line 3 of the bulk has no document"},
 		"a broken action":        {good + `{"index":{"_id":}}` + "\n{}\n", nil, nil, 400, "line 3"},
 		"an unknown action":      {`{"frob":{}}` + "\n{}\n", nil, nil, 400, "line 1"},

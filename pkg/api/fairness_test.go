@@ -54,8 +54,7 @@ func TestSlowBodiesTakeNoMemoryFromOthers(t *testing.T) {
 	}
 }
 
-// TestASubjectLeavesMemoryToOthers: however many and slow its posts are, another subject gets
-// memory at once.
+// TestASubjectLeavesMemoryToOthers: however many and slow its posts are, another subject gets memory immediately.
 func TestASubjectLeavesMemoryToOthers(t *testing.T) {
 	cfg := config()
 	cfg.BodyBytes, cfg.RecordBytes, cfg.InFlightBytes, cfg.InFlightWait = 4<<20, 1<<20, 16<<20, 5*time.Second
@@ -63,7 +62,7 @@ func TestASubjectLeavesMemoryToOthers(t *testing.T) {
 	entered, free, proceed := d.block()
 	answers := d.serveAll(40, `{"id":"1-1"}`+strings.Repeat(" ", 500<<10))
 	// The subject may hold four fifths of 8 MiB for small bodies: 12 of half a MiB.
-	eventually(t, "they hold what they may", func() bool { return len(entered) == 12 })
+	eventually(t, "they hold their share", func() bool { return len(entered) == 12 })
 	free.Store(true)
 	start := time.Now()
 	wantOK(t, d.serveOne(request(http.MethodPost, "/flow/flowRecord/batch", `{"id":"1-1"}`+strings.Repeat(" ", 500<<10), header("Authorization", "other"))))

@@ -91,7 +91,7 @@ func (s *stream) Publish(ctx context.Context, sub *flow.Submission) (flow.Receip
 	s.subs = append(s.subs, kept)
 	for _, p := range chunks {
 		if p.Lane >= max(1, s.lanes) {
-			panic("a chunk of a lane there is not")
+			panic("a chunk of an unknown lane")
 		}
 		s.records = append(s.records, recordsOf(p)...)
 	}
@@ -178,7 +178,7 @@ func (w who) Configured(subject string) bool {
 
 var allSubjects = who{
 	"engine":  {Subject: "engine-a", Scopes: flow.Scopes()},
-	"twin":    {Subject: "engine-a", Source: "cluster-b", Scopes: flow.Scopes()}, // of the same team
+	"twin":    {Subject: "engine-a", Source: "cluster-b", Scopes: flow.Scopes()}, // same subject, another source
 	"other":   {Subject: "engine-b", Scopes: flow.Scopes()},
 	"plain":   {Subject: "plain", Scopes: []flow.Scope{flow.ScopeUserWrite, flow.ScopeFieldsWrite, flow.ScopeRead}},
 	"writer":  {Subject: "writer", Scopes: []flow.Scope{flow.ScopeFieldsWrite}},
@@ -250,8 +250,8 @@ func (d *door) post(body string, changes ...func(*http.Request)) *http.Response 
 	return d.do(request(http.MethodPost, "/flow/flowRecord/batch", body, changes...))
 }
 
-// block makes posts block in the stream: entered gets a token for each, and goOn releases them.
-// Once free is set, others pass.
+// block makes posts block in the stream: entered gets a token for each, and proceed releases them. Once free is set,
+// others pass.
 func (d *door) block() (entered chan struct{}, free *atomic.Bool, proceed func()) {
 	leave := make(chan struct{})
 	entered, free = make(chan struct{}, 100), &atomic.Bool{}
@@ -347,7 +347,7 @@ func wantProblem(t testing.TB, resp *http.Response, status int, code string) pro
 	dec := json.NewDecoder(strings.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&p); err != nil {
-		t.Fatalf("got %d %q, which is no problem: %v", resp.StatusCode, body, err)
+		t.Fatalf("got %d %q, not a problem: %v", resp.StatusCode, body, err)
 	}
 	id := strings.TrimPrefix(p.Instance, "urn:uuid:")
 	if got := resp.Header.Get("X-Request-Id"); got != id && !strings.HasPrefix(got, "client-") {

@@ -13,7 +13,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// TestWhatIsIgnoredIsNamed: an OK lists the parts that were ignored.
+// TestWhatIsIgnoredIsNamed: an OK lists the ignored members.
 func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	const body = `{"name":"Ada","Status":true,"GRANT":{},"projects":[{"id":"p"},{"id":"q","License":{}}],"Projects":[{"id":"r","grant":{}}],"\u017ftatus":true}`
 	d := newDoor(t, config())
@@ -65,7 +65,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 	r := request(http.MethodHead, "http://"+addr+"/flow/flowRecord/batch", "")
 	r.RequestURI = ""
 	if resp, err := http.DefaultClient.Do(r); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("HEAD of what cannot be read: %v %v, want 405", resp, err)
+		t.Errorf("HEAD of a route without GET: %v %v, want 405", resp, err)
 	}
 }
 

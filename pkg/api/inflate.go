@@ -53,8 +53,7 @@ func (b *bodies) inflate(ctx context.Context, subject, encoding string, sent *bo
 	allowed := max(freeOfRatio, b.cfg.Ratio*len(sent.bytes))
 	bound := min(limit, allowed)
 	expect := min(8*len(sent.bytes), bound)
-	// An implausible size is that of a truncated or uncompressed body: decompression
-	// will tell.
+	// An implausible size means a truncated or uncompressed body, which decompression detects.
 	if claim, said := claimedSize(encoding, sent.bytes); said && claim <= uint64(limit) {
 		if expect = int(claim); expect > allowed {
 			return nil, tooDense(b.cfg.Ratio)

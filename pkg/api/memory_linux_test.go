@@ -198,7 +198,7 @@ func TestNoClientStarvesOthers(t *testing.T) {
 	}
 	answers := attacker.attack("none")
 	t.Logf("answers to all at once: %s", answers)
-	expect.Not(t, !strings.Contains(answers, "413:") || !strings.Contains(answers, "429:"), "the hostile clients did not come up against the limits: %s", answers)
+	expect.Not(t, !strings.Contains(answers, "413:") || !strings.Contains(answers, "429:"), "the hostile clients did not reach the limits: %s", answers)
 	peak := peakMemory(t, pid)
 	t.Logf("peak %d MiB", peak)
 	expect.Not(t, peak > 256, "the api took %d MiB, want at most 256", peak)
@@ -255,7 +255,7 @@ func postAsOneShould(ctx context.Context, t *testing.T, addr, token string) []ti
 			for ctx.Err() == nil {
 				start := time.Now()
 				status, err := c.post(context.Background(), strings.NewReader(batch), int64(len(batch)), "")
-				expect.Not(t, err != nil || status != http.StatusOK, "a client that does as it should got %d %v", status, err)
+				expect.Not(t, err != nil || status != http.StatusOK, "a correct client got %d %v", status, err)
 				waits[i] = append(waits[i], time.Since(start))
 				time.Sleep(5 * time.Millisecond)
 			}

@@ -27,10 +27,10 @@ func TestATokenMayBeForSomeTenants(t *testing.T) {
 			[]record.Problem{forbidden("#/1", 1, `"other"`), forbidden("#/2", 2, `"Acme"`)}},
 		{"the last one counts", "acme", `{"id":"a","value":{"tenantId":"acme","tenantId":"other"}}`, 403, []record.Problem{forbidden("#", 0, `"other"`)}},
 		{"in another value", "acme", `{"id":"a","value":{"tenantId":"other"},"value":{"tenantId":"acme"}}`, 200, nil},
-		{"what is no name", "acme", `{"id":"a","value":{"tenantId":["acme"]}}`, 403, []record.Problem{forbidden("#", 0, `""`)}},
+		{"not a name", "acme", `{"id":"a","value":{"tenantId":["acme"]}}`, 403, []record.Problem{forbidden("#", 0, `""`)}},
 		{"a number", "acme", `{"id":"a","value":{"tenantId":7}}`, 403, []record.Problem{forbidden("#", 0, `"7"`)}},
 		{"a long name", "acme", `{"id":"a","value":{"tenantId":"` + strings.Repeat("x", 300) + `"}}`, 403, []record.Problem{forbidden("#", 0, `"`+strings.Repeat("x", 64)+`"`)}},
-		{"not even the default one", "nobody", `{"id":"a"}`, 403, []record.Problem{forbidden("#", 0, `"<default>"`)}},
+		{"also without the default one", "nobody", `{"id":"a"}`, 403, []record.Problem{forbidden("#", 0, `"<default>"`)}},
 		{"no records", "nobody", `[]`, 200, nil},
 		{"of any tenant", "engine", `{"id":"a","value":{"tenantId":"other"}}`, 200, nil},
 	} {

@@ -51,7 +51,7 @@ func loadContract(t testing.TB, served []byte) *contract {
 	doc, err := openapi3.NewLoader().LoadFromData(served)
 	fatal.When(t, err != nil, "load the document: %v", err)
 	if err := doc.Validate(t.Context()); err != nil {
-		t.Fatalf("the document is no OpenAPI: %v", err)
+		t.Fatalf("the document is not OpenAPI: %v", err)
 	}
 	router, err := legacy.NewRouter(doc)
 	fatal.If(t, err)
@@ -88,7 +88,7 @@ func (c *contract) check(t testing.TB, r *http.Request, body []byte, resp *http.
 	out.SetBodyBytes(answer)
 	options.ExcludeResponseBody = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
 	if err := openapi3filter.ValidateResponse(t.Context(), out); err != nil {
-		t.Errorf("%s %s: the answer is not as the document says: %v", r.Method, r.URL, err)
+		t.Errorf("%s %s: the answer violates the document: %v", r.Method, r.URL, err)
 	}
 }
 

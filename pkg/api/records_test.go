@@ -25,7 +25,7 @@ func TestAPostIsStoredAndAnsweredWithOK(t *testing.T) {
 		{"an object with records", `{"records":[{"id":"1-1"}]}`, "application/json", []string{`{"id":"1-1"}`}},
 		{"objects one after the other", "{\"id\":\"1-1\"}\n{\"id\":\"1-2\"}", "application/json", []string{`{"id":"1-1"}`, `{"id":"1-2"}`}},
 		{"NDJSON", "{\"id\":\"1-1\"}\n{\"id\":\"1-2\"}\n", "application/x-ndjson", []string{`{"id":"1-1"}`, `{"id":"1-2"}`}},
-		{"UTF-8 said aloud", `{"id":"1-1"}`, `Application/JSON; charset="UTF-8"`, []string{`{"id":"1-1"}`}},
+		{"explicit UTF-8", `{"id":"1-1"}`, `Application/JSON; charset="UTF-8"`, []string{`{"id":"1-1"}`}},
 		{"no content type", `{"id":"1-1"}`, "", []string{`{"id":"1-1"}`}},
 		{"an empty array", `[]`, "application/json", []string{}},
 		{"an empty list of records", `{"records":[]}`, "application/json", []string{}},

@@ -70,7 +70,7 @@ func TestFailuresOfTheStreamBecomeStatuses(t *testing.T) {
 	}{
 		{"full", flow.ErrFull, 429, "stream_full", "5"},
 		{"dead letters", flow.ErrDeadShare, 429, "dead_letters_full", "60"},
-		{"full, and it knows for how long", after(flow.ErrFull, 2400*time.Millisecond), 429, "stream_full", "3"},
+		{"full, with a retry delay", after(flow.ErrFull, 2400*time.Millisecond), 429, "stream_full", "3"},
 		{"busy", flow.ErrBusy, 429, "stream_busy", "1"},
 		{"busy for an instant", after(flow.ErrBusy, time.Millisecond), 429, "stream_busy", "1"},
 		{"away", flow.ErrUnavailable, 503, "stream_unavailable", "2"},
@@ -80,7 +80,7 @@ func TestFailuresOfTheStreamBecomeStatuses(t *testing.T) {
 		{"held for an instant", after(flow.ErrHeld, time.Second), 503, "source_held", "1"},
 		{"key used before", flow.ErrKeyReused, 422, "idempotency_key_reused", ""},
 		{"message too large", flow.ErrTooLarge, 413, "record_too_large", ""},
-		{"something unheard of", errors.New("swordfish"), 500, "internal", ""},
+		{"an unknown error", errors.New("swordfish"), 500, "internal", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -68,7 +68,7 @@ func TestRefusalsLeaveATrace(t *testing.T) {
 			t.Errorf("the others are not counted:\n%s", d.log)
 		}
 		if got := d.lines("msg=request "); len(got) != 0 {
-			t.Errorf("requests are logged without being asked for: %s", got)
+			t.Errorf("requests are logged without --access-log: %s", got)
 		}
 		expect.Not(t, strings.Contains(d.log.String(), "swordfish"), "a token is in the log:\n%s", d.log)
 	})
@@ -99,7 +99,7 @@ func TestTheAccessLogHasEveryRequest(t *testing.T) {
 			t.Errorf("%d lines with %q, want 1:\n%s", len(got), want, d.log)
 		}
 	}
-	expect.Not(t, strings.Contains(d.log.String(), "swordfish"), "what was asked for is in the log:\n%s", d.log)
+	expect.Not(t, strings.Contains(d.log.String(), "swordfish"), "the path is in the log:\n%s", d.log)
 }
 
 // TestRejectedClientsAreListed by address, and by name if a token has that name.

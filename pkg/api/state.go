@@ -36,9 +36,8 @@ type State interface {
 
 // Usage is the usage of the state store. *state.Usage is the real one.
 //
-// Fields counts the dataset fields of a subject, and reports whether the target is one of them;
-// ready is false until that is known. Expect counts an accepted change. Full tells that the
-// store is full.
+// Fields counts the dataset fields of a subject, and reports whether the target is one of them; ready is false until
+// that is known. Expect counts an accepted change. Full reports whether the store is full.
 type Usage interface {
 	Fields(subject string, t change.Target) (n int, own, ready bool)
 	Expect(subject string, t change.Target, size int)

@@ -23,7 +23,7 @@ func TestAClientMayWaitUntilItsRecordsAreStored(t *testing.T) {
 		stored, applied     string
 	}{
 		{"no wait", "", "", true, 0, "", ""},
-		{"stored at once", "?wait=stored", "", false, 0, "true", ""},
+		{"stored immediately", "?wait=stored", "", false, 0, "true", ""},
 		{"not in five seconds", "?wait=stored", "", true, 5 * time.Second, "false", ""},
 		{"stored, preferred", "", "wait=3", false, 0, "true", "wait=3"},
 		{"not in the time preferred", "", "respond-async, Wait=7", true, 7 * time.Second, "false", "wait=7"},
@@ -107,7 +107,7 @@ func TestNoRequestWaitsForAServerThatStops(t *testing.T) {
 	fatal.If(t, err)
 	wantOK(t, resp)
 	if got := resp.Header.Get("Sluice-Stored"); got != "false" || time.Since(begun) > 5*time.Second {
-		t.Errorf("Sluice-Stored %q after %v, want false at once", got, time.Since(begun))
+		t.Errorf("Sluice-Stored %q after %v, want false immediately", got, time.Since(begun))
 	}
 	expect.NoError(t, <-stopped)
 }

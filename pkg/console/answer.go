@@ -138,7 +138,7 @@ func cellOf(v reflect.Value, of answerColumn) cell {
 }
 
 // errEnough stops read once maxAnswer bytes are kept.
-var errEnough = errors.New("that is enough")
+var errEnough = errors.New("maximum size reached")
 
 // ask runs a statement. It keeps a maximum number of rows and truncates long values.
 func ask(ctx context.Context, db Warehouse, sql string, limit int) (a answer, err error) {

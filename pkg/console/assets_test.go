@@ -93,6 +93,6 @@ func TestAssetsAreSmallAndKept(t *testing.T) {
 	hash, _, _ := strings.Cut(after, `"`)
 	res, _ := s.get("/assets/console.js?" + hash)
 	if kept := res.Header.Get("Cache-Control"); !strings.Contains(kept, "immutable") {
-		t.Errorf("a script is kept %q, want for ever by its hash", kept)
+		t.Errorf("a script is cached %q, want forever by its hash", kept)
 	}
 }

@@ -40,7 +40,7 @@ type Letter struct {
 func (l Letter) What() string {
 	switch {
 	case l.Message.Lane < 0:
-		return "posted as Elasticsearch has it"
+		return "posted by Elasticsearch's protocol"
 	case l.Index < 0:
 		return fmt.Sprintf("all of message %d of lane %d", l.Message.Seq, l.Message.Lane)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What the template of a list reads.
+// Methods for the template of a list.
 
 // Count is the sum of the list; nil if it could not be read.
 func (p *listPage) Count() *sum { return p.Sum.first() }

@@ -89,7 +89,7 @@ sluice_ingest_table_missing_messages{lane="2"} 1200
 		last = max(last, at)
 	}
 	if strings.Contains(body, "Client unknown") {
-		t.Error("a client that is rejected no more needs attention")
+		t.Error("a client that is no longer rejected needs attention")
 	}
 	res, body = s.get("/sources")
 	wants(t, "sources", res, body, http.StatusOK, `<th scope="row" class="name">engine-a</th>`, `<th scope="row" class="name">unknown</th>`, "token_invalid (401)",
@@ -161,6 +161,6 @@ func TestABusyClickHouseIsNotCalledAway(t *testing.T) {
 	res, body := s.get("/")
 	wants(t, "now", res, body, http.StatusOK, "ClickHouse rejects the console&#39;s queries", "KILL QUERY", "<td>rejects the console's queries</td>")
 	if strings.Contains(body, "does not answer") {
-		t.Errorf("a busy ClickHouse is called away:\n%s", body)
+		t.Errorf("a busy ClickHouse is reported as down:\n%s", body)
 	}
 }

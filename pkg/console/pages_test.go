@@ -187,7 +187,7 @@ func testQuery(t *testing.T, w *world) {
 	res, body = s.post("/query", url.Values{"sql": {sql}, "csrf": {csrf}})
 	wants(t, "run", res, body, http.StatusOK, "2 rows</a>", "so &lt;b&gt;bold&lt;/b&gt;</td>", "2026-01-02T03:04:06.000Z", "NULL", "[1,2]", "data-plot=", "/query?sql=SELECT")
 	if strings.Contains(body, "<b>bold") {
-		t.Error("what is stored is not escaped")
+		t.Error("a stored value is not escaped")
 	}
 	res, body = s.post("/query", url.Values{"question": {"ages"}, "sql": {"SELECT {word:String} AS word"}, "param_word": {"o'clock"}, "csrf": {csrf}})
 	wants(t, "a parameter", res, body, http.StatusOK, "o&#39;clock</td>", "1 row</a>", "param_word=o%27clock")
@@ -275,7 +275,7 @@ func testTail(t *testing.T, w *world) {
 		t.Helper()
 		_, body := s.get("/records/new?" + url.Values{"type": {"DEPLOYMENT"}, "place": {place}}.Encode())
 		if err := json.Unmarshal([]byte(body), &got); err != nil || got.Error != "" || got.Place == "" {
-			t.Fatalf("told %s (%v)", body, err)
+			t.Fatalf("got %s (%v)", body, err)
 		}
 		return got
 	}
@@ -287,7 +287,7 @@ func testTail(t *testing.T, w *world) {
 	}
 	last := ask(first.Place)
 	if again := ask(last.Place); len(first.Rows) != 0 || len(last.Rows) != 1 || len(again.Rows) != 0 {
-		t.Fatalf("told %+v, %+v, then %+v, want the deployment of tenant a alone, once, after it was stored", first, last, again)
+		t.Fatalf("got %+v, %+v, then %+v, want the deployment of tenant a alone, once, after it was stored", first, last, again)
 	}
 	res, body = s.get("/records/new?place=x")
 	wants(t, "another place", res, body, http.StatusBadRequest)

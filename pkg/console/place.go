@@ -47,7 +47,7 @@ func place(body []byte, reason string) placedBytes {
 	err := json.Indent(&pretty, body, "", "  ")
 	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
 		at := min(max(int(syntax.Offset)-1, 0), len(body))
-		p.Places = []string{"byte " + strconv.Itoa(at) + ": it is no JSON from there on (" + syntax.Error() + ")"}
+		p.Places = []string{"byte " + strconv.Itoa(at) + ": not valid JSON from here (" + syntax.Error() + ")"}
 		p.mark(body, []stretch{{at, min(at+1, len(body))}})
 		return p
 	}
@@ -59,7 +59,7 @@ func place(body []byte, reason string) placedBytes {
 		}
 	}
 	if len(p.Places) == 0 {
-		p.Places = []string{"the record as a whole: the reason says why"}
+		p.Places = []string{"the record as a whole: see the reason"}
 	}
 	p.mark(text, spans)
 	return p

@@ -13,11 +13,11 @@ func TestThePlaceThatWasRefusedIsMarked(t *testing.T) {
 		name, body, reason, marked string
 		places                     []string
 	}{
-		{"a pointer in the reason", `{"id":"1-1","value":{"retries":"many"}}`, "posted as Elasticsearch has it: #/value/retries it is no number", `"retries": >>"many"<<`, []string{"/value/retries"}},
+		{"a pointer in the reason", `{"id":"1-1","value":{"retries":"many"}}`, "posted by Elasticsearch's protocol: #/value/retries must be an integer", `"retries": >>"many"<<`, []string{"/value/retries"}},
 		{"a column in the reason", `{"id":"1-1","value":{"errorMessage":"poison"}}`, "Constraint `not_poison` is violated. Expression: (error_message != 'poison')", `"errorMessage": >>"poison"<<`, []string{"/value/errorMessage"}},
 		{"found by checking it again", `{"id":"1-1","recordType":[1],"value":{}}`, "the record cannot be stored", ">>[\n    1\n  ]<<", []string{"/recordType"}},
-		{"no JSON", `{"id":"1-1","value":}`, "it is no JSON", `"value":>>}<<`, []string{"byte 20"}},
-		{"cut off", `{"id":"1-1"`, "it is no JSON", `{"id":"1-1>>"<<`, []string{"byte 10"}},
+		{"invalid JSON", `{"id":"1-1","value":}`, "the body is not valid JSON", `"value":>>}<<`, []string{"byte 20"}},
+		{"cut off", `{"id":"1-1"`, "the body is not valid JSON", `{"id":"1-1>>"<<`, []string{"byte 10"}},
 		{"as a whole", `{"id":"1-1","value":{}}`, "refused", `"id": "1-1"`, []string{"as a whole"}},
 		{"an empty one", ``, "refused", ``, []string{"byte 0"}},
 		{"no text", "\x00\x01secret", "refused", "00 01 73", nil},

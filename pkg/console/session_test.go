@@ -182,7 +182,7 @@ func ends(t *testing.T, s *site, when string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("%s it goes on", when)
+			t.Errorf("%s it continues", when)
 			return
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // Budget bounds the memory of bodies in flight by two pools: bodies beyond SmallBody wait for
 // each other, never for small ones. In the small pool a subject holds at most four times the
-// free memory: one subject alone gets four fifths, and the next finds memory at once.
+// free memory: one subject alone gets four fifths, and the next finds memory immediately.
 //
 // A request that waits for the large pool may hold small memory, never the reverse, and
 // acquires all that it needs of the large pool at once. So requests cannot deadlock.

@@ -65,7 +65,7 @@ func (p *Pace) Read(b []byte) (int, error) {
 		p.set = began
 	}
 	unread := false
-	if p.n.Load() > 0 { // a small body is read at once, and not asked about
+	if p.n.Load() > 0 { // a small body is read in one go, without a system call
 		unread, _ = p.arrival()
 	}
 	p.waits.Store(int64(began))
@@ -74,8 +74,8 @@ func (p *Pace) Read(b []byte) (int, error) {
 	n, err := p.body.Read(b[:min(len(b), max(firstRead, 3*int(p.n.Load())))])
 	waited := time.Since(epoch) - began
 	if waited >= late {
-		// Bytes that are read late fill the buffer of the kernel, which then drops some: their
-		// client sends them again after about as long.
+		// If bytes are read late, the kernel's buffer fills and drops some: the client resends them after about as
+		// long.
 		if after, ago := p.arrival(); unread || after {
 			waited = -waited
 		} else {
@@ -88,8 +88,7 @@ func (p *Pace) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Waited returns how long ago the last bytes of a connection arrived; 0 where the system does
-// not tell.
+// Waited returns how long ago the last bytes of a connection arrived; 0 if unknown on this system.
 func Waited(conn net.Conn) time.Duration {
 	if conn == nil {
 		return 0
