@@ -18,8 +18,8 @@ import (
 // domain packages may be imported by every package, and import only these.
 var domain = map[string][]string{"flow": nil, "option": nil, "accept": nil, "record": {"flow"}, "change": {"flow"}}
 
-// rooms are packages that are rooms of one: which others of it they may import. What
-// keeps its data in JetStream shares the way there.
+// rooms lists the packages that a package may import besides the domain: its parts, and for those with data in
+// JetStream the broker.
 var rooms = map[string]map[string]bool{
 	"embedded/clickhouse/server": {"embedded/clickhouse/library": true, "embedded/clickhouse/supervise": true},
 	"ingest":                     {"ingest/dedup": true},
@@ -36,8 +36,8 @@ func inDomain(role string) bool {
 	return is
 }
 
-// TestSiblingsDoNotImportEachOther keeps the packages apart: what two of them
-// share belongs to the domain, or is wired in cmd. Tests may cross.
+// TestSiblingsDoNotImportEachOther: code that two packages share belongs to the domain, or is wired in cmd. Tests may
+// cross.
 func TestSiblingsDoNotImportEachOther(t *testing.T) {
 	const module = "sluice/pkg/"
 	checked := 0
@@ -63,7 +63,7 @@ func TestSiblingsDoNotImportEachOther(t *testing.T) {
 			sibling, ours := strings.CutPrefix(imported, module)
 			switch {
 			case !ours && strings.HasPrefix(imported, "sluice/"):
-				t.Errorf("%s imports %s: packages under pkg do not know the programs", path, imported)
+				t.Errorf("%s imports %s: packages under pkg do not import the programs", path, imported)
 			case !ours || sibling == role || rooms[role][sibling]:
 			case isDomain && !slices.Contains(may, sibling):
 				t.Errorf("%s imports %s: of this module %s may import %v", path, imported, role, may)
@@ -77,8 +77,8 @@ func TestSiblingsDoNotImportEachOther(t *testing.T) {
 	fatal.When(t, checked < 10, "checked %d files: the walk missed the packages", checked)
 }
 
-// TestTheOracleImportsNoProductCode: what chaos compares the tables with shares no code with what
-// made them. It imports the standard library only.
+// TestTheOracleImportsNoProductCode: the oracle, with which chaos compares the tables, shares no code with the product.
+// It imports the standard library only.
 func TestTheOracleImportsNoProductCode(t *testing.T) {
 	files, err := filepath.Glob("../cmd/internal/oracle/*.go")
 	fatal.If(t, err)
@@ -100,8 +100,8 @@ func TestTheOracleImportsNoProductCode(t *testing.T) {
 	fatal.When(t, checked < 5, "checked %d files: the oracle is somewhere else", checked)
 }
 
-// TestTheProgramsNeedNoTools: what only tools need is in modules of their own
-// (cmd/internal/browser and foreign), and not in the one of the programs.
+// TestTheProgramsNeedNoTools: dependencies of tools are in their own modules (cmd/internal/browser and foreign), not in
+// that of the programs.
 func TestTheProgramsNeedNoTools(t *testing.T) {
 	mod, err := os.ReadFile("../go.mod")
 	fatal.If(t, err)

@@ -18,47 +18,47 @@ import (
 	"time"
 )
 
-// share of the file descriptors that connections of one port may take: a process has at
-// most five ports, and needs others for files and servers.
+// share is the divisor of the file descriptors that connections of one port may take: a process has at most five ports,
+// and needs others for files and servers.
 const share = 8
 
-// unable is how long a port counts as short of file descriptors after it was.
+// unable is how long Check fails after a shortage of file descriptors.
 const unable = 10 * time.Second
 
-// Config says what a port may take.
+// Config configures a Listener.
 type Config struct {
 	Address    string // host:port; port 0 takes a free one
 	Max        int    // connections; fewer if the process may have less than eight times as many file descriptors; default 512
 	PerAddress int    // of Max, from one address; default: all
 
-	Closed   func() // an idle connection was closed for a new one; nil: nobody asks
-	Rejected func() // a connection was rejected, since its address had as many as allowed; nil: nobody asks
+	Closed   func() // an idle connection was closed for a new one; may be nil
+	Rejected func() // a connection was rejected: its address is at its limit; may be nil
 }
 
-// Listener takes connections, all together and from one address no more than allowed. At
-// the limit a connection that waits for a request, or for the rest of its header, is
-// closed for a new one: of the address that has most, the one that waits longest.
+// Listener bounds connections, in total and per address. At the limit it closes an idle connection for a new one: the
+// longest idle one of the address with the most. A connection is idle while it waits for a request, or for the rest of
+// its header.
 type Listener struct {
 	net.Listener
 	cfg Config
 	log *slog.Logger
 
 	mu    sync.Mutex
-	left  sync.Cond                 // a connection was closed, or the listener
-	open  map[*connection]time.Time // since when it waits; zero while a request is handled
+	left  sync.Cond                 // signals that a connection or the listener was closed
+	open  map[*connection]time.Time // start of its idle time; zero while a request is handled
 	from  map[netip.Prefix]int
-	short time.Time // when no file descriptor was left the last time
+	short time.Time // last time without a free file descriptor
 	ended bool
 }
 
-// connection is one of them.
+// connection is a counted connection.
 type connection struct {
 	net.Conn
 	all  *Listener
 	from netip.Prefix
 }
 
-// Listen takes a port.
+// Listen opens a port.
 func Listen(cfg Config, log *slog.Logger) (*Listener, error) {
 	ln, err := net.Listen("tcp", cfg.Address)
 	if err != nil {
@@ -67,8 +67,7 @@ func Listen(cfg Config, log *slog.Logger) (*Listener, error) {
 	return New(ln, cfg, log), nil
 }
 
-// New bounds the connections of a listener. It says once what the process's limit of file
-// descriptors leaves of Config.Max.
+// New bounds the connections of a listener. It logs if the process's limit of file descriptors lowers Config.Max.
 func New(ln net.Listener, cfg Config, log *slog.Logger) *Listener {
 	nothing := func() {}
 	cfg.Max = cmp.Or(cfg.Max, 512)
@@ -86,7 +85,7 @@ func New(ln net.Listener, cfg Config, log *slog.Logger) *Listener {
 	return l
 }
 
-// Check is nil while the port can take connections.
+// Check is nil while the port can accept connections.
 func (l *Listener) Check(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +95,7 @@ func (l *Listener) Check(context.Context) error {
 	return nil
 }
 
-// Accept returns the next connection that there is place for.
+// Accept returns the next admitted connection.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -115,8 +114,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// shorten gives a file descriptor back, that of the connection that waits longest, and
-// says so once until the shortage is over.
+// shorten frees a file descriptor by closing the longest idle connection. It logs once per shortage.
 func (l *Listener) shorten() {
 	l.mu.Lock()
 	if time.Since(l.short) > unable {
@@ -139,7 +137,7 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// Idle is how many connections wait for a request.
+// Idle counts the connections that wait for a request.
 func (l *Listener) Idle() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,8 +149,8 @@ func (l *Listener) Idle() (n int) {
 	return n
 }
 
-// admit counts a connection once there is place for it. It refuses one of an address
-// whose connections are as many as allowed, and all have a request.
+// admit counts a connection once there is room. It rejects one whose address is at its limit and has no idle
+// connection.
 func (l *Listener) admit(c *connection) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,8 +174,8 @@ func (l *Listener) admit(c *connection) bool {
 	return false
 }
 
-// longestIdle is the connection to close for a new one; only one of its own address if
-// that address is full. Under the lock, as evict and remove are.
+// longestIdle is the connection to close for a new one; with only, one of its own address. It needs the lock, as do
+// evict and remove.
 func (l *Listener) longestIdle(from netip.Prefix, only bool) (found *connection) {
 	for c, since := range l.open {
 		if since.IsZero() || only && c.from != from {
@@ -206,8 +204,8 @@ func (l *Listener) remove(c *connection) {
 	}
 }
 
-// State follows what an HTTP server says of its connections: its ConnState. Another
-// server calls it with StateActive when a client is known.
+// State records the state of a connection: it is the ConnState of an HTTP server. Another server calls it with
+// StateActive once it has authenticated a client.
 func (l *Listener) State(conn net.Conn, state http.ConnState) {
 	c, ok := beneathTLS(conn).(*connection)
 	if !ok {
@@ -226,10 +224,10 @@ func (l *Listener) State(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Max is how many connections one port may take, by the limit of file descriptors.
+// Max is the maximum of connections of one port, by the limit of file descriptors.
 func Max() int { return max(1, descriptors()/share) }
 
-// descriptors are the file descriptors that the process may have.
+// descriptors is the process's limit of file descriptors.
 func descriptors() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -238,10 +236,10 @@ func descriptors() int {
 	return int(min(uint64(limit.Cur), math.MaxInt32))
 }
 
-// connectionKey is where the context of a request has the connection it came on.
+// connectionKey is the context key of a request's connection.
 type connectionKey struct{}
 
-// WithConnection is an HTTP server's ConnContext: Connection finds it.
+// WithConnection is the ConnContext of an HTTP server, for Connection.
 func WithConnection(ctx context.Context, conn net.Conn) context.Context {
 	if c, ok := beneathTLS(conn).(*connection); ok {
 		return context.WithValue(ctx, connectionKey{}, c.Conn)
@@ -249,7 +247,7 @@ func WithConnection(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// Connection is what a request came on, beneath TLS; nil without WithConnection.
+// Connection is the connection of a request, beneath TLS; nil without WithConnection.
 func Connection(ctx context.Context) net.Conn {
 	conn, _ := ctx.Value(connectionKey{}).(net.Conn)
 	return conn
@@ -262,7 +260,7 @@ func beneathTLS(conn net.Conn) net.Conn {
 	return conn
 }
 
-// Close gives the place back; more than once is harmless.
+// Close frees the place of the connection; repeated calls are harmless.
 func (c *connection) Close() error {
 	c.all.mu.Lock()
 	c.all.remove(c)
@@ -271,8 +269,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// prefixOf is what counts as one address: of IPv6 the network of 64 bits, which
-// is what one client gets.
+// prefixOf is the network that counts as one address: of IPv6 the /64, which one client gets.
 func prefixOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -284,7 +281,7 @@ func prefixOf(a net.Addr) netip.Prefix {
 		bits = 32
 	}
 	p, err := ip.WithZone("").Prefix(bits)
-	if err != nil { // no address at all
+	if err != nil { // an invalid address
 		return netip.Prefix{}
 	}
 	return p

@@ -20,7 +20,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// logged is a log that is read while it is written.
+// logged is a log that can be read while it is written.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -78,7 +78,7 @@ func TestHalfOpenRequestsLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestFileDescriptors runs in a process of its own, which may have 64 of them.
+// TestFileDescriptors runs in its own process, with a limit of 64.
 func TestFileDescriptors(t *testing.T) {
 	if os.Getenv("FEW_DESCRIPTORS") == "" {
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestFileDescriptors$", "-test.v")
@@ -91,11 +91,11 @@ func TestFileDescriptors(t *testing.T) {
 	fatal.If(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64, Max: 64}))
 	l, log := serve(t, accept.Config{Max: 4096})
 	if got := log.String(); !strings.Contains(got, "connections=8 configured=4096 descriptors=64") {
-		t.Errorf("the log says %q", got)
+		t.Errorf("the log is %q", got)
 	}
 	fatal.If(t, l.Check(t.Context()))
 
-	var files []*os.File // all descriptors but that of one more connection of ours
+	var files []*os.File // all descriptors but one, for another connection of this test
 	for {
 		f, err := os.Open(os.DevNull)
 		if err != nil {
@@ -108,7 +108,7 @@ func TestFileDescriptors(t *testing.T) {
 	files = files[:len(files)-2]
 	halfOpen(t, l)
 	conn := make(chan error, 1)
-	go func() { // The kernel takes it; the process has nothing left to accept it with.
+	go func() { // The kernel accepts it; the process has no descriptor left for it.
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err == nil {
 			defer c.Close()

@@ -124,8 +124,8 @@ func TestATokenFileIsRefusedWithoutQuotingIt(t *testing.T) {
 		{"no scopes", "- {subject: a, sha256: " + digest + "}", "it has no scopes"},
 		{"an unknown scope", "- {subject: a, sha256: " + digest + ", scopes: [swordfish-secret]}", "a scope is not one of"},
 		{"a negative rate", "- {subject: a, sha256: " + digest + ", scopes: [read], rate: -1}", "rate is negative"},
-		{"a rate that is no number", "- {subject: a, sha256: " + digest + ", scopes: [read], rate: .nan}", "rate is negative"},
-		{"an expiry that is no time", "- {subject: a, sha256: " + digest + ", scopes: [read], expires: swordfish-secret}", "expires is not a time"},
+		{"a rate that is not a number", "- {subject: a, sha256: " + digest + ", scopes: [read], rate: .nan}", "rate is negative"},
+		{"an invalid expiry", "- {subject: a, sha256: " + digest + ", scopes: [read], expires: swordfish-secret}", "expires is not a time"},
 		{"an expiry without a zone", "- {subject: a, sha256: " + digest + ", scopes: [read], expires: 2027-01-31 12:00:00}", "expires is not a time"},
 		{"the same token twice", strings.Repeat("- {subject: a, sha256: "+digest+", scopes: [read]}\n", 2), "token 2 of the file: its sha256 is repeated"},
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Config says which tokens are accepted. Tokens or JWT is required.
+// Config configures the accepted tokens. Tokens or JWT is required.
 type Config struct {
 	Tokens string        `type:"existingfile" help:"YAML file of static tokens; reloaded on change. See sluice token."`
 	Reload time.Duration `kong:"-" default:"1s"` // how often the file is checked

@@ -77,7 +77,7 @@ func TestKeysAtAURLAreFetchedCachedAndRotated(t *testing.T) {
 	answers(t, a, "new key", nextToken, nil)
 	server.publish(`{"kys":[]}`)
 	a.Refresh(t.Context())
-	answers(t, a, "what is no key set withdraws nothing", nextToken, nil)
+	answers(t, a, "an invalid key set withdraws nothing", nextToken, nil)
 	server.publish(`{"keys":[]}`)
 	a.Refresh(t.Context())
 	answers(t, a, "all keys withdrawn", nextToken, flow.ErrTokenInvalid)

@@ -31,7 +31,7 @@ func ask(rate float64) capacity.Ask {
 	return a
 }
 
-// TestTheFitFindsWhatPointsWereMadeOf gives it points that are such sums exactly.
+// TestTheFitFindsWhatPointsWereMadeOf fits points that are exact sums.
 func TestTheFitFindsWhatPointsWereMadeOf(t *testing.T) {
 	costs := map[string]capacity.Cost{
 		capacity.API:      {Record: 1.2e-6, Request: 30e-6, Entry: 50e-6},
@@ -73,8 +73,7 @@ func TestTheFitFindsWhatPointsWereMadeOf(t *testing.T) {
 	}
 }
 
-// TestMoreRecordsTakeMore: nothing that a plan has gets less when records get more,
-// and no limit is passed.
+// TestMoreRecordsTakeMore: a higher rate lowers no figure of a plan, and no limit is exceeded.
 func TestMoreRecordsTakeMore(t *testing.T) {
 	m := model(t)
 	var before capacity.Plan
@@ -119,8 +118,8 @@ func TestInvalidSettingsAreNamed(t *testing.T) {
 	}
 }
 
-// TestTheScalingPage keeps the tables of docs/scaling.md those that sluice capacity
-// prints: go test ./pkg/capacity -run ScalingPage -update.
+// TestTheScalingPage compares the tables of docs/scaling.md with sluice capacity: go test ./pkg/capacity -run
+// ScalingPage -update.
 func TestTheScalingPage(t *testing.T) {
 	m := model(t)
 	var plans, short []capacity.Plan

@@ -151,8 +151,7 @@ func own(body map[string]any, member, identity string) error {
 	return nil
 }
 
-// Members that say what a user or a project may do. They are stored for readers; Sluice
-// decides nothing by them.
+// Members that grant authority to a user or a project. Sluice stores them for readers and does not act on them.
 var (
 	userAuthority    = []string{"grant", "privileges", "status", "type"}
 	projectAuthority = []string{"grant", "license"}

@@ -32,7 +32,7 @@ func TestNewUserPatch(t *testing.T) {
 			want: `{"name":null,"projects":null,"tableFieldsSetting":null}`, members: []string{"name", "projects", "tableFieldsSetting"}},
 		{name: "unknown members are kept as they are", body: `{"shoe":{"size":42.50,"a":[null,9007199254740993]}}`,
 			want: `{"shoe":{"a":[null,9007199254740993],"size":42.50}}`, members: []string{"shoe"}},
-		{name: "the own id is no change", body: `{"id":"ann","name":"n"}`, want: `{"name":"n"}`, members: []string{"name"}},
+		{name: "the own id changes nothing", body: `{"id":"ann","name":"n"}`, want: `{"name":"n"}`, members: []string{"name"}},
 		{name: "the id cannot be removed", body: `{"id":null}`, want: `{}`},
 		{name: "of two members the last counts", body: `{"name":1,"name":"n"}`, want: `{"name":"n"}`, members: []string{"name"}},
 		{name: "integers keep their text", admin: true, body: `{"type":5.0,"privileges":[1e3,-9223372036854775808]}`,
@@ -51,9 +51,9 @@ func TestNewUserPatch(t *testing.T) {
 			want: `{"projects":[{"id":"p","user":{"password":"****","sk":"****"}}]}`, members: []string{"projects"}},
 		{name: "settings of a column called password are no secret", body: `{"tableFieldsSetting":{"password":{"width":10,"label":"x"},"password1":{"width":11},"sk":true}}`,
 			want: `{"tableFieldsSetting":{"password":{"label":"x","width":10},"password1":{"width":11},"sk":true}}`, members: []string{"tableFieldsSetting"}},
-		{name: "brackets within a text nest nothing", body: `{"remarks":"\"` + strings.Repeat("[", 40) + `\\"}`,
+		{name: "brackets within a text do not nest", body: `{"remarks":"\"` + strings.Repeat("[", 40) + `\\"}`,
 			want: `{"remarks":"\"` + strings.Repeat("[", 40) + `\\"}`, members: []string{"remarks"}},
-		{name: "text is written as it is", body: `{"remarks":"<a href=\"x\">&\u0000"}`, want: `{"remarks":"<a href=\"x\">&\u0000"}`, members: []string{"remarks"}},
+		{name: "text is written unchanged", body: `{"remarks":"<a href=\"x\">&\u0000"}`, want: `{"remarks":"<a href=\"x\">&\u0000"}`, members: []string{"remarks"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, warnings, err := change.NewUserPatch(t.Context(), "ann", tc.admin, []byte(tc.body), secrets())
@@ -76,7 +76,7 @@ func TestNewUserPatchRefuses(t *testing.T) {
 		want       string // pointer and code of each problem, or the error
 	}{
 		{"an empty body", ``, "syntax"},
-		{"what is not JSON", `{"name":`, "syntax"},
+		{"invalid JSON", `{"name":`, "syntax"},
 		{"a second value", `{} {}`, "syntax"},
 		{"bad UTF-8", "{\"name\":\"\xff\"}", "syntax"},
 		{"raw control characters", "{\"name\":\"\x01\"}", "syntax"},
@@ -101,7 +101,7 @@ func TestNewUserPatchRefuses(t *testing.T) {
 		{"elements of the wrong type", `{"privileges":[1,null,"2"]}`, "#/privileges/1 wrong_type, #/privileges/2 wrong_type"},
 		{"an unknown edition", `{"grant":{"edition":"gold"}}`, "#/grant/edition unknown_value"},
 		{"an unknown edition of a license", `{"projects":[{"id":"p"},{"license":{"edition":""}}]}`, "#/projects/1/license/edition unknown_value"},
-		{"a feature that is no text", `{"grant":{"feature":["gis",1]}}`, "#/grant/feature/1 wrong_type"},
+		{"a feature that is not a text", `{"grant":{"feature":["gis",1]}}`, "#/grant/feature/1 wrong_type"},
 		{"counts", `{"grant":{"flow":{"flowCount":"1"},"visual":{"dashboardCount":false},"dataGathering":{"point":0.1}}}`,
 			"#/grant/dataGathering/point not_an_integer, #/grant/flow/flowCount wrong_type, #/grant/visual/dashboardCount wrong_type"},
 		{"two different passwords", `{"password":"one","password1":"two"}`, "#/password1 password_mismatch"},
@@ -118,7 +118,7 @@ func TestNewUserPatchRefuses(t *testing.T) {
 	}
 }
 
-// describe names an error the way the api tells them apart.
+// describe names an error by the cases that the api distinguishes.
 func describe(err error) string {
 	var (
 		problems *change.ProblemsError
@@ -149,7 +149,7 @@ func describe(err error) string {
 	return fmt.Sprint(err)
 }
 
-// No error, however it is printed, quotes what was sent.
+// TestProblemsHoldNoValue: no error, however it is printed, quotes a submitted value.
 func TestProblemsHoldNoValue(t *testing.T) {
 	for _, body := range []string{
 		`{"name":7734,"grant":{"edition":"s3cr3t","feature":[7734]}}`, `{"password":"s3cr3t","password1":"s3cr3t7734"}`,
@@ -204,7 +204,7 @@ func TestSubjectsAreChecked(t *testing.T) {
 func TestNewFieldPut(t *testing.T) {
 	for _, tc := range []struct{ name, body, want string }{
 		{"an empty field has its names", `{}`, `{"id":"f/1","tableId":"t 1"}`},
-		{"null is no other name", `{"id":null,"tableId":null,"style":null}`, `{"id":"f/1","style":null,"tableId":"t 1"}`},
+		{"null as a name", `{"id":null,"tableId":null,"style":null}`, `{"id":"f/1","style":null,"tableId":"t 1"}`},
 		{"all members", `{"id":"f/1","name":"n","originalName":"o","biType":"b","originalBiType":"c","biTypeFmt":"date:YYYY","originalType":"VARCHAR","calculated":true,"checked":false,"isMeasure":true,"colIndex":1,"userColIdx":2,"size":9007199254740993,"style":{"w":1.50},"tableId":"t 1","tableName":"T","createdAt":"2024-05-06T07:08:09.123Z","updatedAt":"2024-05-06T07:08:09Z"}`,
 			`{"biType":"b","biTypeFmt":"date:YYYY","calculated":true,"checked":false,"colIndex":1,"createdAt":"2024-05-06T07:08:09.123Z","id":"f/1","isMeasure":true,"name":"n","originalBiType":"c","originalName":"o","originalType":"VARCHAR","size":9007199254740993,"style":{"w":1.50},"tableId":"t 1","tableName":"T","updatedAt":"2024-05-06T07:08:09Z","userColIdx":2}`},
 		{"unknown members", `{"x":[1.0]}`, `{"id":"f/1","tableId":"t 1","x":[1.0]}`},
@@ -222,7 +222,7 @@ func TestNewFieldPutRefuses(t *testing.T) {
 		{"another id", "t", "f", `{"id":"g"}`, "conflict"},
 		{"another table", "t", "f", `{"tableId":"u"}`, "conflict"},
 		{"wrong types", "t", "f", `{"size":"1","style":[],"checked":0}`, "#/checked wrong_type, #/size wrong_type, #/style wrong_type"},
-		{"a date that is none", "t", "f", `{"createdAt":"yesterday"}`, "#/createdAt not_a_date_time"},
+		{"an invalid date", "t", "f", `{"createdAt":"yesterday"}`, "#/createdAt not_a_date_time"},
 		{"an array", "t", "f", `[{}]`, "# not_an_object"},
 		{"no JSON", "t", "f", ``, "syntax"},
 		{"an empty table", "", "f", `{}`, "target tableId"},

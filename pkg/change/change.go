@@ -76,7 +76,7 @@ type Change struct {
 	Admin    bool            `json:"admin,omitempty"` // it may set members that grant authority
 	At       time.Time       `json:"at"`              // when the api received it, UTC
 	Members  []string        `json:"members"`         // names of the members it touches, sorted; see memberNames
-	Body     json.RawMessage `json:"body,omitempty"`  // as Kind says
+	Body     json.RawMessage `json:"body,omitempty"`  // by Kind
 	ID       string          `json:"id,omitempty"`    // unique id of the change and of the resulting state; also its Nats-Msg-Id, so that a resend is deduplicated
 	Base     *string         `json:"base,omitempty"`  // of a conditional change: Entry.ID that met the condition; it is ignored on any other
 	Expected *uint64         `json:"-"`               // required last sequence of the target's subject when publishing

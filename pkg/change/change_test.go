@@ -48,7 +48,7 @@ func TestDecode(t *testing.T) {
 		{"both", `{"kind":"field.deleted","target":{"user":"ann","table":"t","field":"f"}}`, "bad bad_target"},
 		{"half a field", `{"kind":"field.deleted","target":{"table":"t"}}`, "bad bad_target"},
 		{"no patch", `{"kind":"user.patched","target":{"user":"ann"}}`, "bad bad_body"},
-		{"a patch that is no object", `{"kind":"user.patched","target":{"user":"ann"},"body":[]}`, "bad bad_body"},
+		{"a patch that is not an object", `{"kind":"user.patched","target":{"user":"ann"},"body":[]}`, "bad bad_body"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if _, err := change.Decode([]byte(tc.body)); describe(err) != tc.want {
@@ -69,7 +69,7 @@ func TestAudit(t *testing.T) {
 	expect.Equal(t, "result", want, d.Audit(6))
 }
 
-// FuzzNames: whatever is let through has a key of its own that says it again.
+// FuzzNames: every accepted name has its own key, which decodes to the name.
 func FuzzNames(f *testing.F) {
 	for _, seed := range []string{"t", "a.b", "*", ">", " ", "%2F", "é", "\x7f", "\xff", ""} {
 		f.Add(seed, "f")

@@ -60,7 +60,7 @@ type Last struct {
 // compare it with the stream. A conditional change that meets another state than it was
 // decided on is ignored: after a restore its expected sequence may be another change's.
 //
-// The error is a *BadChangeError, or says that the entry is corrupt. Applying a change to
+// The error is a *BadChangeError, or reports a corrupt entry. Applying a change to
 // the current entry before publishing predicts whether it fits.
 func Apply(e Entry, c Change, at Place) (next Entry, applied bool, err error) {
 	if !e.Place.Before(at) {

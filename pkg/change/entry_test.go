@@ -45,7 +45,7 @@ func TestApplyToAUser(t *testing.T) {
 			{admin: true, body: `{"projects":[{"id":"a"}]}`, want: `{"name":"n","projects":[{"id":"a"}]}`},
 			{body: `{"projects":null}`, want: `{"name":"n"}`},
 		}},
-		{"masks within an array stand for what was stored", []step{
+		{"masks within an array keep the stored values", []step{
 			{body: `{"projects":[{"id":"a","user":{"ak":"1","sk":null}},{"id":"b","user":{"sk":null}}]}`,
 				want: `{"projects":[{"id":"a","user":{"ak":"1","sk":null}},{"id":"b","user":{"sk":null}}]}`},
 			{body: `{"projects":[{"id":"b","user":{"sk":"****","password":"****"}},{"id":"x","user":{"sk":"****"}},{"user":{"sk":""}}]}`,
@@ -66,8 +66,8 @@ func TestApplyToAUser(t *testing.T) {
 	}
 }
 
-// A change that says it is no admin's has no authority, whatever it carries,
-// and of stored projects with the same id the first counts.
+// TestApplyTrustsNoMessage: a change without Admin grants no authority, whatever its members; of stored projects with
+// the same id the first counts.
 func TestApplyTrustsNoMessage(t *testing.T) {
 	entry := change.Entry{Place: change.Place{Seq: 1}, Doc: json.RawMessage(`{"status":true,"projects":[{"id":"a","license":{"version":"1"}},{"id":"a","license":{"version":"2"}}]}`)}
 	c := change.Change{
@@ -80,7 +80,7 @@ func TestApplyTrustsNoMessage(t *testing.T) {
 	}
 }
 
-// A client that reads the user and sends back what it read changes nothing.
+// TestReadingAndSendingBackKeepsSecrets: a client that sends back the user it read changes nothing.
 func TestReadingAndSendingBackKeepsSecrets(t *testing.T) {
 	body := `{"name":"n","ak":"AK1","sk":"x","password":"p","projects":[{"id":"a","license":{"version":"1"},"user":{"sk":"y","deep":[{"id":1,"password":"q"},{"id":"z","password":"r"}]}}]}`
 	c, _, err := change.NewUserPatch(t.Context(), "ann", true, []byte(body), secrets())
@@ -94,7 +94,7 @@ func TestReadingAndSendingBackKeepsSecrets(t *testing.T) {
 		back, _, err := change.NewUserPatch(t.Context(), "ann", admin, shown, secrets())
 		fatal.If(t, err)
 		got := mustApply(t, entry, *back, 2)
-		// The element whose id is no text cannot be told apart: its mask goes.
+		// An element whose id is not a text cannot be matched: its mask is removed.
 		var stored map[string]any
 		fatal.If(t, json.Unmarshal(entry.Doc, &stored))
 		deep := stored["projects"].([]any)[0].(map[string]any)["user"].(map[string]any)["deep"].([]any)[0].(map[string]any)
@@ -146,7 +146,7 @@ func TestApplyToAField(t *testing.T) {
 	expect.Not(t, !entry.Deleted || entry.DeletedBy != "dora" || len(entry.Doc) > 0, "deleted after it was revived: %+v", entry)
 }
 
-// Replaying any part of a history again, in its order, changes nothing.
+// TestApplyIsIdempotent: replaying any part of a history in order changes nothing.
 func TestApplyIsIdempotent(t *testing.T) {
 	var history []change.Change
 	for _, body := range []string{`{"name":"a"}`, `{"name":null,"remarks":"r"}`, `{"name":"b"}`, `{"remarks":null}`, `{}`} {
@@ -183,7 +183,7 @@ func TestApplyRefuses(t *testing.T) {
 		want  string
 	}{
 		{"a document that would grow too large", big, patch(`{"b":"` + half + `"}`), "bad document_too_large"},
-		{"a body that is no object", change.Entry{}, patch(`3`), "bad bad_body"},
+		{"a body that is not an object", change.Entry{}, patch(`3`), "bad bad_body"},
 		{"no kind", change.Entry{}, change.Change{}, "bad unknown_kind"},
 		{"a damaged entry", change.Entry{Doc: json.RawMessage(`[]`)}, patch(`{}`), "patch user: the stored document is not an object"},
 	} {
@@ -205,8 +205,7 @@ func TestAUserWithoutEntryHasAnID(t *testing.T) {
 	expect.Equal(t, "ETag", `"0"`, (change.Entry{}).ETag())
 }
 
-// TestAConditionalChangeIsIgnoredOnAnotherState: and what became of it stands in the
-// entry for a while.
+// TestAConditionalChangeIsIgnoredOnAnotherState: its outcome stays in the entry for a while.
 func TestAConditionalChangeIsIgnoredOnAnotherState(t *testing.T) {
 	put := func(id string, base ...string) change.Change {
 		c := change.Change{
@@ -261,8 +260,7 @@ func TestAConditionalChangeIsIgnoredOnAnotherState(t *testing.T) {
 	}
 }
 
-// TestAChangeOfALaterLifeIsApplied: the stream was made again, or restored from a
-// backup, so that sequences begin anew.
+// TestAChangeOfALaterLifeIsApplied: the stream was recreated or restored from a backup, so that sequences restart.
 func TestAChangeOfALaterLifeIsApplied(t *testing.T) {
 	patch := func(body string) change.Change {
 		c, _, err := change.NewUserPatch(t.Context(), "ann", false, []byte(body), secrets())
@@ -279,7 +277,7 @@ func TestAChangeOfALaterLifeIsApplied(t *testing.T) {
 		{`{"name":"b"}`, change.Place{Incarnation: 100, Seq: 50}, `{"name":"a"}`},
 		{`{"name":"c"}`, change.Place{Incarnation: 200, Seq: 3}, `{"name":"c"}`},
 		{`{"name":"d"}`, change.Place{Incarnation: 200, Seq: 3}, `{"name":"c"}`},
-		{`{"name":"e"}`, change.Place{Incarnation: 100, Seq: 60}, `{"name":"c"}`}, // by an owner that does not know yet
+		{`{"name":"e"}`, change.Place{Incarnation: 100, Seq: 60}, `{"name":"c"}`}, // by a superseded owner
 		{`{"name":"f"}`, change.Place{Incarnation: 200, Seq: 4}, `{"name":"f"}`},
 	} {
 		next, _, err := change.Apply(e, patch(tt.body), tt.at)

@@ -9,8 +9,8 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// FuzzUserPatch: whatever body is accepted can be applied, shown, sent back
-// and replayed, and no text that stood under the name of a secret is left.
+// FuzzUserPatch: every accepted body can be applied, shown, sent back, and replayed, and no text under the name of a
+// secret remains.
 func FuzzUserPatch(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"name":"n","id":"ann"}`, `{"password":"hunter22","password1":"hunter22","sk":"0123456789"}`,
@@ -52,8 +52,8 @@ func FuzzUserPatch(f *testing.F) {
 	})
 }
 
-// secretTexts lists the texts of a body that stand under the name of a secret
-// and nowhere else. Short ones are left out: they may be part of anything.
+// secretTexts lists the texts of a body that are only under the name of a secret. Short ones are left out: they may be
+// part of anything.
 func secretTexts(t *testing.T, body []byte) (only []string) {
 	var secret, other []string
 	var walk func(v any, hidden bool)

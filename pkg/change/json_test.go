@@ -9,7 +9,7 @@ import (
 	"sluice/pkg/expect"
 )
 
-// The examples of RFC 7396, appendix A and section 3, and what we add to them.
+// The examples of RFC 7396, appendix A and section 3, and further cases.
 var mergePatches = []struct{ name, doc, patch, want string }{
 	{"A1 replaces", `{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
 	{"A2 adds", `{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`},

@@ -22,7 +22,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// Of what was sent nothing remains in the change, wherever it stood.
+// TestSealLeavesNoSecret: no submitted secret remains in the change, wherever it was.
 func TestSealLeavesNoSecret(t *testing.T) {
 	const secret = "h0rse-battery-7734"
 	for _, body := range []string{
@@ -84,7 +84,7 @@ func TestFingerprints(t *testing.T) {
 		t.Errorf("two keys under one: %s and %s", a, b)
 	}
 	if a, b := fingerprint('k', "one"), fingerprint('l', "one"); a == b || a[:30] == b[:30] {
-		t.Errorf("a fingerprint does not tell its key: %s and %s", a, b)
+		t.Errorf("a fingerprint without the id of its key: %s and %s", a, b)
 	}
 	if replaced, err := new(change.Secrets).ReplaceSecrets(t.Context(), json.RawMessage(`{"sk":"one"}`)); err == nil {
 		t.Errorf("a fingerprint without a key: %s", replaced)
@@ -97,8 +97,7 @@ func TestABodyMayNotHoldVeryManyPasswords(t *testing.T) {
 	expect.Equal(t, "result", "#/password/16 too_many_passwords", describe(err))
 }
 
-// A flood of passwords: one is hashed at a time, the others wait as long as
-// they may and are told to come again; none waits longer.
+// TestHashingIsBounded: one password is hashed at a time, the others wait up to the limit and then get ErrBusy.
 func TestHashingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := secrets(), make(chan struct{})

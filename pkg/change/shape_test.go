@@ -14,7 +14,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// Every member and type of the specification's tables is checked, and no other.
+// TestShapesAreThoseOfTheSpecification: every member and type of the tables is checked, and no other.
 func TestShapesAreThoseOfTheSpecification(t *testing.T) {
 	tables := specification(t)
 	for heading, shape := range map[string]*change.Shape{
@@ -31,8 +31,7 @@ func TestShapesAreThoseOfTheSpecification(t *testing.T) {
 	}
 }
 
-// The counts within a Grant's objects, the editions and the features stand in
-// the notes of its table.
+// TestGrantIsAsTheNotesSay: the counts, editions, and features of a Grant are in the notes of its table.
 func TestGrantIsAsTheNotesSay(t *testing.T) {
 	notes := specificationNotes(t)
 	code := regexp.MustCompile("`([^`]+)`")

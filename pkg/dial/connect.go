@@ -16,14 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Config says how to reach NATS.
+// Config configures connections to NATS.
 type Config struct {
 	URL  string `name:"nats" default:"nats://127.0.0.1:4222" help:"NATS servers, comma-separated URLs."` // they may contain user and password
 	User string `name:"nats-user" help:"NATS user, with --nats-password-file, instead of both in --nats."`
 
 	// PasswordFile holds the password of User, one line, instead of Password. Like the
 	// other files it is read for every connection, so that a rotation needs no restart.
-	// With it, a server that refuses the user is retried for ever: either side may not
+	// With it, a server that refuses the user is retried without limit: either side may not
 	// have the new password yet.
 	PasswordFile string `name:"nats-password-file" type:"existingfile" help:"File with the NATS user's password, one line; reread for every connection, like the files below."`
 
@@ -41,7 +41,7 @@ type Config struct {
 	Silence time.Duration `kong:"-"`
 }
 
-// Connect returns a connection that reconnects for ever, even if no server answers yet. It
+// Connect returns a connection that reconnects without limit, even if no server answers yet. It
 // fails only for invalid options.
 func Connect(c Config, log *slog.Logger, reg prometheus.Registerer) (*nats.Conn, error) {
 	nc, err := nats.Connect(c.URL, append(c.Options(log, NewMetrics(reg)), nats.RetryOnFailedConnect(true))...)
@@ -54,8 +54,7 @@ func Connect(c Config, log *slog.Logger, reg prometheus.Registerer) (*nats.Conn,
 	return nc, nil
 }
 
-// Redact is a list of URLs without users and passwords. Of a malformed one it shows less
-// rather than more.
+// Redact is a list of URLs without users and passwords. A malformed URL is shortened further.
 func Redact(urls string) string {
 	if !strings.Contains(urls, "@") {
 		return urls

@@ -20,7 +20,7 @@ func TestOptionsThatAreWrongAreSaid(t *testing.T) {
 	for name, c := range map[string]dial.Config{
 		"a CA that is not there":          {URL: "nats://127.0.0.1:1", CA: "/nowhere/ca.pem"},
 		"a certificate that is not there": {URL: "nats://127.0.0.1:1", Cert: "/nowhere/cert.pem", Key: "/nowhere/key.pem"},
-		"a URL that is none":              {URL: "nats://127.0.0.1:port"},
+		"an invalid URL":                  {URL: "nats://127.0.0.1:port"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			nc, err := connect(c)
@@ -33,8 +33,7 @@ func TestOptionsThatAreWrongAreSaid(t *testing.T) {
 	}
 }
 
-// TestNoAddressShowsAPassword: errors and logs name the server, and nothing of
-// who logs in.
+// TestNoAddressShowsAPassword: errors and logs name the server, without user and password.
 func TestNoAddressShowsAPassword(t *testing.T) {
 	for _, url := range []string{
 		"nats://api:s3cret@host:bad", "nats://api:s3cret@[::1", "nats://api:s3%zzs3cret@host", "api:s3 cret@host:1", "nats://api:x#s3cret@127.0.0.1:1",

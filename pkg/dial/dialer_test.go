@@ -14,7 +14,7 @@ import (
 	"sluice/pkg/fatal"
 )
 
-// listen takes connections and greets them, if so, but says nothing else.
+// listen accepts connections and sends the greeting, if any, and nothing else.
 func listen(t *testing.T, greeting string) (address string, taken func() int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,8 +50,7 @@ func listen(t *testing.T, greeting string) (address string, taken func() int) {
 	return l.Addr().String(), taken
 }
 
-// TestTheClientAnswersWhileItConnects: asked for its state, it does not wait
-// for the server either.
+// TestTheClientAnswersWhileItConnects: reading its state does not wait for the server.
 func TestTheClientAnswersWhileItConnects(t *testing.T) {
 	t.Parallel()
 	address, taken := listen(t, "")
@@ -61,7 +60,7 @@ func TestTheClientAnswersWhileItConnects(t *testing.T) {
 	var longest time.Duration
 	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
 		asked := time.Now()
-		fatal.When(t, nc.IsConnected(), "it says that it is connected, and no server is there")
+		fatal.When(t, nc.IsConnected(), "it is connected without a server")
 		longest = max(longest, time.Since(asked))
 	}
 	expect.Not(t, longest > 500*time.Millisecond, "the client answered after %v", longest)

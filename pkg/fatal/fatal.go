@@ -1,4 +1,4 @@
-// Package fatal ends a test at the first thing that it did not expect.
+// Package fatal ends a test at its first failure.
 package fatal
 
 import "testing"

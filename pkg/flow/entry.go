@@ -39,7 +39,7 @@ type Message struct {
 	ID          string    // of the request, or empty
 	Hash        string    // of the body of the request, in hex; or empty
 	Identified  bool      // every record has a deduplication key
-	Body        []byte    // encoded as Encoding says; owned by the receiver
+	Body        []byte    // encoded by Encoding; owned by the receiver
 	Encoding    string    // EncodingColumns, EncodingS2 or empty
 	Records     int       // records the publisher counted; 0 when unknown
 	Received    time.Time // when the api received it

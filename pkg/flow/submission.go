@@ -62,7 +62,7 @@ type Cutter interface {
 
 // Chunk is a part of a request: whole records, up to a maximum size.
 type Chunk struct {
-	Body     []byte // encoded as Encoding says; not modified
+	Body     []byte // encoded by Encoding; not modified
 	Encoding string // EncodingColumns; EncodingS2 or empty for a JSON array, such as a replayed dead letter
 	Records  int    // number of them
 	Lane     int    // index in the list of its source's lanes

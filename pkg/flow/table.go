@@ -9,7 +9,7 @@ import (
 )
 
 // appendName appends a text: its length and bytes, hex digits packed into half as many.
-// The lowest bit of the length tells which.
+// The lowest bit of the length marks hex digits.
 func appendName(dst []byte, text string) []byte {
 	if n := len(text); n > 0 && n%2 == 0 && isHex(text) {
 		dst = binary.AppendUvarint(dst, uint64(n/2)<<1|1)

@@ -77,7 +77,7 @@ func (r *holder) census(lanes []int) (members []string, holders map[string]int) 
 	return members, holders
 }
 
-// give tells the work on the lane of the highest number to end.
+// give ends the work on the lane of the highest number.
 func (r *holder) give() {
 	high := -1
 	for lane, held := range r.held {

@@ -55,7 +55,7 @@ type Config struct {
 }
 
 // Leases assigns each lane to one of the running instances, evenly. A lane of an instance
-// that stopped is taken at once, of one that died after Config.TTL.
+// that stopped is taken immediately, of one that died after Config.TTL.
 //
 // A lease avoids double work; it does not guarantee exclusion: a paused process may still
 // act on an expired lease. The compare-and-swap of checkpoints excludes it.

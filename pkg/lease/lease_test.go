@@ -146,7 +146,7 @@ func TestLanesAreShared(t *testing.T) {
 	c := b.join(w.server, "c")
 	b.wait("a, b and c", 10*time.Second, func(s map[string]int) bool { return even(s, "a", "b", "c") })
 
-	// The lanes of a clean stop are taken at once.
+	// The lanes of a clean stop are taken immediately.
 	a.stop()
 	if took := b.wait("b and c", 5*time.Second, func(s map[string]int) bool { return even(s, "b", "c") }); took > 2*time.Second {
 		t.Errorf("taking over from an instance that stopped took %v, want at most 2s", took)

@@ -17,7 +17,7 @@ type request struct {
 
 	authorization string    // the header
 	key           string    // Idempotency-Key
-	due           time.Time // zero: at once
+	due           time.Time // zero: immediately
 }
 
 // poster is a source with its token.

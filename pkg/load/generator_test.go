@@ -42,7 +42,7 @@ func TestTheGeneratorReportsItsRecords(t *testing.T) {
 		r := decode(t, said.JSON)
 		if !more || r.ID != fmt.Sprintf("%d-%d", said.Partition, said.Position) || r.Key != said.Key || r.Timestamp != said.Timestamp ||
 			r.RecordType != said.RecordType || r.ValueType != said.ValueType || r.Intent != said.Intent {
-			t.Fatalf("the record says %+v, its JSON %s", said, said.JSON)
+			t.Fatalf("the record is %+v, its JSON %s", said, said.JSON)
 		}
 		if before := lastOf[said.Partition]; ids[r.ID] || before != 0 && said.Position != before+1 {
 			t.Fatalf("id %s comes twice, or after position %d", r.ID, before)

@@ -29,7 +29,7 @@ func TestReportIsCompleteAsTextAndJSON(t *testing.T) {
 	var text bytes.Buffer
 	fatal.If(t, report.WriteText(&text))
 	for _, want := range []string{"20000 acknowledged of 20000 sent", "seed 9", "rec/s", "p99.9", "CPU-s per million", "idle", "none", report.Acked.Query(), "SELECT count()"} {
-		expect.Not(t, !strings.Contains(text.String(), want), "the text does not say %q:\n%s", want, &text)
+		expect.Not(t, !strings.Contains(text.String(), want), "the text lacks %q:\n%s", want, &text)
 	}
 	raw, err := json.Marshal(report)
 	fatal.If(t, err)
@@ -43,7 +43,7 @@ func TestReportIsCompleteAsTextAndJSON(t *testing.T) {
 	}
 	fatal.If(t, json.Unmarshal(raw, &read))
 	if read.Acked.Records != 20_000 || read.Acked.KeySum != report.Acked.KeySum {
-		t.Errorf("JSON says %d records with key sum %d", read.Acked.Records, read.Acked.KeySum)
+		t.Errorf("JSON has %d records with key sum %d", read.Acked.Records, read.Acked.KeySum)
 	}
 	if diff := cmp.Diff(report.Latency, read.Latency); diff != "" {
 		t.Errorf("latency (-report +json):\n%s", diff)
@@ -65,7 +65,7 @@ func checkProcesses(t *testing.T, processes []load.Usage) {
 	expect.Equal(t, "processes", []string{"load", "api", "gone", "idle"}, names)
 	if runtime.GOOS != "linux" {
 		if p := by["api"]; !strings.Contains(p.Error, "Linux") {
-			t.Errorf("a process that cannot be measured here is said to be %+v", p)
+			t.Errorf("a process that cannot be measured here is reported as %+v", p)
 		}
 		return
 	}
@@ -136,6 +136,6 @@ func TestProgressIsDrawnOnTerminalsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pipe.Len() > 0 {
-		t.Errorf("%q was written to what is no terminal", pipe.String())
+		t.Errorf("%q was written to a pipe", pipe.String())
 	}
 }

@@ -215,7 +215,7 @@ func TestPostedReceivesTheResultOfEveryRequest(t *testing.T) {
 		counts[acked] += len(records)
 		for _, r := range records {
 			if acked && d.ids[r.ID] != 1 {
-				t.Errorf("%s is said to be acknowledged but is stored %d times", r.ID, d.ids[r.ID])
+				t.Errorf("%s is reported as acknowledged but is stored %d times", r.ID, d.ids[r.ID])
 			}
 		}
 		return nil
@@ -272,7 +272,7 @@ func TestApiThatIsNotThere(t *testing.T) {
 	if !errors.Is(err, load.ErrNotAcknowledged) || report.Acked.Records != 0 || report.Failed["connection"] < 2 {
 		t.Errorf("error is %v after %v", err, report.Failed)
 	}
-	expect.Not(t, err != nil && !strings.Contains(err.Error(), "connection refused"), "error %q does not say why", err)
+	expect.Not(t, err != nil && !strings.Contains(err.Error(), "connection refused"), "error %q has no cause", err)
 }
 
 func generator() *load.Generator { return load.NewGenerator(load.GeneratorConfig{Seed: 9}) }

@@ -63,7 +63,7 @@ func StoredAt(cfg Config) func(context.Context, Totals) error {
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, apiPatience, fmt.Errorf("%w after %v, says the api", ErrNotStored, apiPatience))
+		ctx, cancel := context.WithTimeoutCause(ctx, apiPatience, fmt.Errorf("%w after %v", ErrNotStored, apiPatience))
 		defer cancel()
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.TLS}}
 		defer client.CloseIdleConnections()

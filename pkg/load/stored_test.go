@@ -64,14 +64,14 @@ func TestTheReportHasTheTimeUntilAllWasStored(t *testing.T) {
 			fatal.If(t, report.WriteText(&text))
 			if tt.err != nil {
 				if report.StoredSeconds != 0 || report.MeasuredUntil != load.NotStored || strings.Contains(text.String(), load.AllStored) {
-					t.Errorf("the report says that all is stored:\n%s", &text)
+					t.Errorf("the report has all as stored:\n%s", &text)
 				}
 				return
 			}
 			if s := report.StoredSeconds; s < report.ElapsedSeconds || s < 0.1 || report.StoredPerSec != records/s {
 				t.Errorf("stored after %v s, %v records per second, the last answer after %v s", s, report.StoredPerSec, report.ElapsedSeconds)
 			}
-			expect.Not(t, !strings.Contains(text.String(), "until "+load.AllStored), "the text does not say until when was measured:\n%s", &text)
+			expect.Not(t, !strings.Contains(text.String(), "until "+load.AllStored), "the text lacks the end of the measurement:\n%s", &text)
 		})
 	}
 }

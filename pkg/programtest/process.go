@@ -181,7 +181,7 @@ func (p *Process) Kill() bool {
 // Grace bounds the end of a process.
 const Grace = 15 * time.Second
 
-// Stop ends the process, even a paused one, and waits for it. The error says how it ended,
+// Stop ends the process, even a paused one, and waits for it. The error is how it ended,
 // if not in time and with status 0; nil if it does not run.
 func (p *Process) Stop() error {
 	_, err := p.end(syscall.SIGTERM)
@@ -245,7 +245,7 @@ func (p *Process) Replace(ctx context.Context, bin string) error {
 	return p.Ready(ctx)
 }
 
-// Ready waits until the process is ready; at once without an ops port.
+// Ready waits until the process is ready; immediately without an ops port.
 func (p *Process) Ready(ctx context.Context) error {
 	if p.Ops == "" {
 		return nil

@@ -30,12 +30,12 @@ func TestAProcessThatEndsIsNeverReady(t *testing.T) {
 func TestAProcessIsPausedAndReplaced(t *testing.T) {
 	dir := t.TempDir()
 	p := programtest.New(dir, "sleeps", "/bin/sleep", "60")
-	p.Ended = func(_ *programtest.Process, state string) { t.Errorf("it ended unasked: %s", state) }
+	p.Ended = func(_ *programtest.Process, state string) { t.Errorf("it ended unexpectedly: %s", state) }
 	fatal.If(t, p.Start())
 	defer p.Kill()
-	expect.Not(t, !p.Pause() || !p.Kill() || p.Kill(), "it cannot be paused, killed, and be down then")
+	expect.Not(t, !p.Pause() || !p.Kill() || p.Kill(), "it was not paused, killed, and then down")
 	fatal.If(t, p.Start())
 	if err := p.Stop(); err == nil { // by the signal
-		t.Error("that it did not stop well is not said")
+		t.Error("an unclean stop was not reported")
 	}
 }

@@ -38,7 +38,7 @@ func TestUsageCountsFieldsBySubject(t *testing.T) {
 	w.apply(w.messages()...)
 	usage := state.NewUsage(w.open, slog.New(slog.DiscardHandler))
 	if _, _, ready := usage.Fields("ann", change.Target{Table: "t", Field: "a"}); ready {
-		t.Error("it knows how many there are before it has looked")
+		t.Error("it has a count before its first look")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -55,7 +55,7 @@ func audited(messages []flow.Message) (rows []change.Audit) {
 	return rows
 }
 
-// Every way to cut the history into blocks gives the same entries.
+// TestChangesAreAppliedInOrder: every division of the history into blocks gives the same entries.
 func TestChangesAreAppliedInOrder(t *testing.T) {
 	for _, size := range []int{1, 2, 4, 100} {
 		t.Run(fmt.Sprintf("in blocks of %d", size), func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestChangesAreAppliedInOrder(t *testing.T) {
 	}
 }
 
-// Repeats are not written, in any chunks, from any process, and after a server restart.
+// TestReplaysChangeNothing: repeats are not written, in any chunks, from any process, and after a server restart.
 func TestReplaysChangeNothing(t *testing.T) {
 	w := open(t)
 	messages, want := history(t, w)
@@ -210,7 +210,7 @@ func TestAnInapplicableChangeIsDeadLettered(t *testing.T) {
 
 		accepted bool // it is a change, and is recorded
 	}{
-		{"what is no change", func(_ *testing.T, _ *world, m *flow.Message) { m.Body = []byte(`[{"id":"1-1"}]`) }, "not_a_change", false},
+		{"not a change", func(_ *testing.T, _ *world, m *flow.Message) { m.Body = []byte(`[{"id":"1-1"}]`) }, "not_a_change", false},
 		{"a change under another name", func(_ *testing.T, _ *world, m *flow.Message) { m.Topic = "flow.0.change.user.Ym9i" }, "wrong_topic", false},
 		{"a document that would be too large", func(t *testing.T, w *world, m *flow.Message) {
 			body, err := patch(t, "ann", `{"b":"`+strings.Repeat("x", change.MaxBody-10)+`"}`).Encode()

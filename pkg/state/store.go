@@ -105,8 +105,7 @@ func (s *Store) Incarnation(ctx context.Context) (last uint64, err error) {
 	return last, nil
 }
 
-// maxConflicts bounds the retries of one update. The only other writer is an owner that
-// has lost its lane and does not know yet.
+// maxConflicts bounds the retries of one update. The only other writer is a superseded owner.
 const maxConflicts = 10
 
 // update replaces the entry under key by the result of next, unless unchanged, without

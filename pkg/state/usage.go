@@ -33,7 +33,7 @@ func NewUsage(bucket Bucket, log *slog.Logger) *Usage {
 }
 
 // Run follows the bucket until ctx ends. While the bucket cannot be reached, the last
-// counts stay in force.
+// counts are used.
 func (u *Usage) Run(ctx context.Context) error {
 	for said := false; ctx.Err() == nil; {
 		err := u.follow(ctx)

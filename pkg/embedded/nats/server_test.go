@@ -89,8 +89,8 @@ func TestEveryServerSyncsAlways(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	write(t, conf, "listen: 127.0.0.1:-1\nhttp: 127.0.0.1:-1\njetstream { sync_interval: 2m, store_dir: \""+t.TempDir()+"\" }\n")
 	for name, cfg := range map[string]nats.Config{
-		"by options":                    {Monitor: "127.0.0.1:0"},
-		"by a file that says otherwise": {ConfigFile: conf},
+		"by options":                     {Monitor: "127.0.0.1:0"},
+		"by a file with another setting": {ConfigFile: conf},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, cfg)
@@ -126,16 +126,16 @@ func TestWhatIsWrongIsSaidInWords(t *testing.T) {
 		cfg  nats.Config
 		want string
 	}{
-		"a port in use":                     {nats.Config{Listen: busy.Addr().String()}, "in use by another process"},
-		"a monitoring port in use":          {nats.Config{Monitor: busy.Addr().String()}, "start NATS server"},
-		"a folder in use":                   {nats.Config{Data: inUse}, "in use by another process"},
-		"a folder that cannot be":           {nats.Config{Data: filepath.Join(file, "data")}, "make NATS data folder"},
-		"no port":                           {nats.Config{Listen: "127.0.0.1"}, "missing port"},
-		"a port that is none":               {nats.Config{Listen: "127.0.0.1:http"}, "not a number"},
-		"open to others, no password":       {nats.Config{Listen: "0.0.0.0:0"}, "set a user and a password"},
-		"monitoring open to others":         {nats.Config{Monitor: ":0"}, "use a loopback address"},
-		"a configuration that is none":      {nats.Config{ConfigFile: conf}, "read NATS configuration"},
-		"a configuration that is not there": {nats.Config{ConfigFile: conf + "x"}, "no such file"},
+		"a port in use":               {nats.Config{Listen: busy.Addr().String()}, "in use by another process"},
+		"a monitoring port in use":    {nats.Config{Monitor: busy.Addr().String()}, "start NATS server"},
+		"a folder in use":             {nats.Config{Data: inUse}, "in use by another process"},
+		"an impossible folder":        {nats.Config{Data: filepath.Join(file, "data")}, "make NATS data folder"},
+		"no port":                     {nats.Config{Listen: "127.0.0.1"}, "missing port"},
+		"an invalid port":             {nats.Config{Listen: "127.0.0.1:http"}, "not a number"},
+		"open to others, no password": {nats.Config{Listen: "0.0.0.0:0"}, "set a user and a password"},
+		"monitoring open to others":   {nats.Config{Monitor: ":0"}, "use a loopback address"},
+		"an invalid configuration":    {nats.Config{ConfigFile: conf}, "read NATS configuration"},
+		"a missing configuration":     {nats.Config{ConfigFile: conf + "x"}, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.cfg.Data == "" {

@@ -94,7 +94,7 @@ func (c *Client) ask(ctx context.Context, method, url, contentType string, body 
 		away = res.StatusCode >= 502 && res.StatusCode <= 504
 		return away, fmt.Errorf("%s %s: %s: %.300s", method, strings.SplitN(url, "?", 2)[0], res.Status, said)
 	case res.Header.Get("X-Elastic-Product") != "Elasticsearch":
-		return false, errors.New("the answer does not say that it is Elasticsearch's")
+		return false, errors.New("the answer is not Elasticsearch's")
 	}
 	return false, json.Unmarshal(said, answer)
 }

@@ -63,7 +63,7 @@ func TestRecordsAreNumberedLikeThoseOfAnEngine(t *testing.T) {
 			v := decode(t, r)
 			if got := (envelope{ID: v.ID, Partition: r.Partition, Position: r.Position, Timestamp: r.Timestamp, RecordType: r.RecordType,
 				ValueType: r.ValueType, Intent: r.Intent, Source: v.Source, Key: v.Key, Value: v.Value}); got != v {
-				t.Fatalf("record says %+v, its JSON %+v", got, v)
+				t.Fatalf("the record is %+v, its JSON %+v", got, v)
 			}
 			if v.ID != fmt.Sprintf("%d-%d", v.Partition, v.Position) {
 				t.Fatalf("id of %s", r.JSON)

@@ -72,7 +72,7 @@ func serve(config string) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	go func() { // a test binary that timed out is not outlived, also where no signal says so
+	go func() { // ends with a test binary that timed out, which sends no signal
 		for parent := os.Getppid(); os.Getppid() == parent; time.Sleep(time.Second) {
 		}
 		os.Exit(1)

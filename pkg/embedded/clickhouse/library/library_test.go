@@ -26,7 +26,7 @@ func TestLocate(t *testing.T) {
 		t.Errorf("by environment: %q, %v", got, err)
 	}
 	if _, err := library.Locate(folder); err == nil {
-		t.Error("a folder is taken for the library")
+		t.Error("a folder is accepted as the library")
 	}
 	t.Setenv(library.EnvLibrary, "")
 	if got, err := library.Fetched(); err != nil || !strings.Contains(got, "@chdb") {
@@ -53,7 +53,7 @@ func TestLocateTrustsNoFolderAbove(t *testing.T) {
 	fatal.If(t, os.MkdirAll(here, 0o755))
 	t.Chdir(here)
 	if got, err := library.Locate(""); err == nil || !strings.Contains(err.Error(), "--clickhouse-library") {
-		t.Errorf("found %q, %v; want nothing, and what to do", got, err)
+		t.Errorf("found %q, %v; want nothing, and the remedy", got, err)
 	}
 }
 

@@ -139,7 +139,7 @@ func TestNamesOfExceptionsAreOnesOfTheEngine(t *testing.T) {
 	}
 	for status, names := range server.Statuses() {
 		for _, name := range strings.Fields(names) {
-			expect.Not(t, !known[name], "%d: the engine knows no %s", status, name)
+			expect.Not(t, !known[name], "%d: the engine has no %s", status, name)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type blockReader struct {
 
 // block is one block as it was sent. Its body is valid until the next read.
 type block struct {
-	table         string // of an external table its name, as the packet says
+	table         string // name of an external table
 	columns, rows uint64
 	body          []byte // in FORMAT Native
 }

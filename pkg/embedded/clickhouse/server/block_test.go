@@ -87,20 +87,20 @@ func TestBlockRefusesWhatItCannotRead(t *testing.T) {
 		data []byte
 		want int
 	}{
-		"JSON":                       {block(1, "JSON"), 48},
-		"an aggregate function":      {block(1, "AggregateFunction(sum, UInt64)"), 48},
-		"an unknown type":            {block(1, "Nosuch"), 48},
-		"a type without parameter":   {block(1, "Array"), 117},
-		"no type":                    {block(1, ""), 117},
-		"an open parenthesis":        {block(1, "Array(Int8"), 117},
-		"types in types in types":    {block(1, strings.Repeat("Array(", 100)+"Int8"+strings.Repeat(")", 100)), 117},
-		"a size that is no number":   {block(1, "FixedString(x)"), 117},
-		"more rows than fit":         {block(1<<40, "UInt64"), 117},
-		"a text longer than fits":    {block(1, "String", 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f), 117},
-		"an array longer than fits":  {block(1, "Array(UInt64)", 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f), 117},
-		"another LowCardinality":     {block(1, "LowCardinality(String)", 2, 0, 0, 0, 0, 0, 0, 0), 117},
-		"a number without an end":    {bytes.Repeat([]byte{0xff}, 20), 117},
-		"an unknown field of a info": {[]byte{9}, 117},
+		"JSON":                        {block(1, "JSON"), 48},
+		"an aggregate function":       {block(1, "AggregateFunction(sum, UInt64)"), 48},
+		"an unknown type":             {block(1, "Nosuch"), 48},
+		"a type without parameter":    {block(1, "Array"), 117},
+		"no type":                     {block(1, ""), 117},
+		"an open parenthesis":         {block(1, "Array(Int8"), 117},
+		"types in types in types":     {block(1, strings.Repeat("Array(", 100)+"Int8"+strings.Repeat(")", 100)), 117},
+		"a size that is not a number": {block(1, "FixedString(x)"), 117},
+		"more rows than fit":          {block(1<<40, "UInt64"), 117},
+		"a text longer than fits":     {block(1, "String", 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f), 117},
+		"an array longer than fits":   {block(1, "Array(UInt64)", 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f), 117},
+		"another LowCardinality":      {block(1, "LowCardinality(String)", 2, 0, 0, 0, 0, 0, 0, 0), 117},
+		"a number without an end":     {bytes.Repeat([]byte{0xff}, 20), 117},
+		"an unknown field of a info":  {[]byte{9}, 117},
 	} {
 		_, _, _, err := server.ReadBlock(bytes.NewReader(c.data), 1<<20)
 		var exception *library.Exception

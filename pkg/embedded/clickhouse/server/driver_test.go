@@ -155,7 +155,7 @@ func TestDriverReadsALargeResultBlockByBlock(t *testing.T) {
 			if err := rows.Err(); err != nil || read != n || sum != n*(n-1)/2 {
 				t.Errorf("got %d rows of sum %d, %v", read, sum, err)
 			}
-			expect.Not(t, progress == 0 || progress > n || profile != n, "progress says %d rows, profile %d, want %d", progress, profile, n)
+			expect.Not(t, progress == 0 || progress > n || profile != n, "progress has %d rows, profile %d, want %d", progress, profile, n)
 		})
 	}
 }

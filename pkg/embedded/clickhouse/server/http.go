@@ -215,7 +215,7 @@ func (w *web) guard(next http.Handler) http.Handler {
 	})
 }
 
-// foreign says why a request comes from another site, or "".
+// foreign is why a request counts as one of another site, or "".
 func (w *web) foreign(in *http.Request) string {
 	if !w.cfg.isPrivate() && !isOwnName(in.Host) {
 		// A page whose name resolves to 127.0.0.1 would count as local. Where every user

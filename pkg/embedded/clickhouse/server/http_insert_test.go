@@ -65,7 +65,7 @@ func TestHTTPTakesInsertsInAnyFormat(t *testing.T) {
 			}
 			fatal.If(t, json.Unmarshal([]byte(answer.Header.Get("X-ClickHouse-Summary")), &summary))
 			if want := fmt.Sprint(strings.Count(c.want, "\n")); summary.WrittenRows != want {
-				t.Errorf("summary says %q rows were written, want %s", summary.WrittenRows, want)
+				t.Errorf("summary has %q written rows, want %s", summary.WrittenRows, want)
 			}
 			stored, _ := post(t, in, "SELECT * FROM t ORDER BY a")
 			expect.Equal(t, "stored", ok(c.want), stored)

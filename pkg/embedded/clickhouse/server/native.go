@@ -151,7 +151,7 @@ type client struct {
 	leaving bool
 }
 
-// leave disconnects the client: at once if idle, else after its statement.
+// leave disconnects the client: immediately if idle, else after its statement.
 func (c *client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,14 +19,12 @@ import (
 // Serve runs the engine in this process: it opens the data folder and serves it until ctx
 // ends. It calls ready, unless nil, once both addresses answer; http is nil if HTTP is off.
 //
-// When ctx ends no new statement starts; running ones may finish within cfg.Drain, then they
-// are killed, and the engine is closed. Killing the process is safe too: acknowledged inserts
-// are stored, and unacknowledged ones leave no partial part.
+// When ctx ends no new statement starts; running ones may finish within cfg.Drain, then they are killed, and the engine
+// is closed. Killing the process is safe too: acknowledged inserts are stored, and unacknowledged ones leave no partial
+// part.
 //
-// It can be called once per process, since the library cannot restart. On Linux the process
-// is executed again, with the same arguments, to be confined to its data folder: code before
-// Serve runs twice.
-// data folder: what it did before Serve, it does twice.
+// It can be called once per process, since the library cannot restart. On Linux the process is executed again, with the
+// same arguments, to be confined to its data folder: code before Serve runs twice.
 func Serve(ctx context.Context, cfg Config, log *slog.Logger, ready func(native, http net.Addr)) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

@@ -52,7 +52,7 @@ func (e *engine) prepare(ctx context.Context) error {
 
 // boundReaders kills the largest statement of analyst and modeller while all of them together use
 // more memory than cfg.Analysts, until ctx ends. ClickHouse's reservation of memory for a workload
-// would do the same, but its statements sometimes waited for ever, even after they were canceled.
+// would do the same, but its statements sometimes never ended, even when canceled.
 func (e *engine) boundReaders(ctx context.Context, cfg Config, log *slog.Logger) error {
 	s, err := newSession(ctx, e, "", user{Role: roleAdmin}, false)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"sluice/pkg/embedded/clickhouse/library"
 )
 
-// statement is the parts of a statement that the server must know before the engine runs
+// statement is the parts of a statement that the server needs before the engine runs
 // it.
 type statement struct {
 	text   string // up to its last token; an INSERT with data: as sent

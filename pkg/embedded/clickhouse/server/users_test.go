@@ -66,7 +66,7 @@ func TestUsers(t *testing.T) {
 	run(t, admin, "CREATE TABLE t (a Int64) ENGINE = MergeTree ORDER BY a")
 	run(t, admin, "INSERT INTO t SELECT number FROM numbers(10000)")
 
-	t.Run("every user is told its name", func(t *testing.T) {
+	t.Run("every user gets its name", func(t *testing.T) {
 		for name, want := range map[string]string{"": "analyst", "analyst": "analyst", "ingester": "ingester", "admin": "admin"} {
 			for _, sql := range []string{"SELECT currentUser()", "SELECT user() AS me", "WITH 1 AS a SELECT current_user ( /* me */ )", "(SELECT any(currentUser()) FROM (SELECT currentUser() AS b))"} {
 				var got string

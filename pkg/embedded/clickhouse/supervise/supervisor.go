@@ -27,7 +27,7 @@ type Config struct {
 	Args       []string              // its arguments, like clickhouse --data …
 	Env        []string              // its environment; default: this process's
 	Output     io.Writer             // of its log lines, unchanged; default: os.Stderr
-	Settled    time.Duration         `default:"10s"`   // a child that was ready for this long is restarted at once
+	Settled    time.Duration         `default:"10s"`   // a child that was ready for this long is restarted immediately
 	Backoff    time.Duration         `default:"100ms"` // pause before other restarts, doubled each time
 	MaxBackoff time.Duration         `default:"5s"`    // limit of that pause
 	Stop       time.Duration         `default:"10s"`   // between SIGTERM and SIGKILL
@@ -37,7 +37,7 @@ type Config struct {
 	// does more than run the engine.
 	Insist bool
 
-	// Probe sends the engine a query that it answers at once, and fails if it does not
+	// Probe sends the engine a query that it answers immediately, and fails if it does not
 	// within the context. Default: no probes.
 	Probe      func(context.Context) error `json:"-"`
 	ProbeEvery time.Duration               `default:"5s"`  // interval of probes

@@ -193,7 +193,7 @@ func TestSupervisorGivesUpOnAnEngineThatNeverServed(t *testing.T) {
 		"a port in use":               {server.Config{Data: t.TempDir(), Listen: taken.Addr().String()}, "address already in use"},
 		"an address without password": {server.Config{Data: t.TempDir(), Listen: "0.0.0.0:0"}, "set --private"},
 		"a folder in use":             {server.Config{Data: e.Data(), Listen: "127.0.0.1:0"}, "is in use by another process"},
-		"a folder that cannot be":     {server.Config{Data: os.DevNull + "/data", Listen: "127.0.0.1:0"}, "not a directory"},
+		"an impossible folder":        {server.Config{Data: os.DevNull + "/data", Listen: "127.0.0.1:0"}, "not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := new(output)

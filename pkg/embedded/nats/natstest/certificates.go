@@ -41,7 +41,7 @@ func NewCA(t testing.TB, name string) *CA {
 	return &CA{t: t, root: root, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// PEM is the certificate of the CA itself|.
+// PEM is the certificate of the CA itself.
 func (ca *CA) PEM() []byte { return ca.pem }
 
 // Server signs a certificate for a server on this machine, also for routes.

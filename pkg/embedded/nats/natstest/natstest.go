@@ -22,7 +22,7 @@ type Server struct {
 	srv  *embedded.Server
 }
 
-// Start starts a server|.
+// Start starts a server.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return StartWith(t, embedded.Config{})
@@ -71,7 +71,7 @@ func (s *Server) Restart() {
 // Embedded is the running server.
 func (s *Server) Embedded() *embedded.Server { return s.srv }
 
-// Connect connects over TCP and reconnects for ever; the connection closes with the test.
+// Connect connects over TCP and reconnects without limit; the connection closes with the test.
 func (s *Server) Connect(opts ...nats.Option) *nats.Conn {
 	s.t.Helper()
 	opts = append([]nats.Option{nats.MaxReconnects(-1), nats.ReconnectBufSize(-1)}, opts...)
