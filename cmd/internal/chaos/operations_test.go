@@ -18,7 +18,7 @@ import (
 )
 
 func TestOperations(t *testing.T) {
-	t.Run("those asked for are all planned, in an order of the seed", func(t *testing.T) {
+	t.Run("all requested operations are planned, in an order by the seed", func(t *testing.T) {
 		cfg := Config{For: 2 * time.Minute, Every: time.Hour, Faults: operationNames()}
 		orders := map[string]bool{}
 		for cfg.Seed = range uint64(3) {
@@ -37,7 +37,7 @@ func TestOperations(t *testing.T) {
 			t.Errorf("three seeds have %d schedules", len(orders))
 		}
 	})
-	t.Run("none waits for the turn of operators while it holds what another one takes in its turn", func(t *testing.T) {
+	t.Run("an operation takes oneOperation first, and its error ends the run", func(t *testing.T) {
 		cfg := Config{NATS: 3, For: time.Hour}
 		d, err := deployment.New(cfg.deployment(t.TempDir(), cfg.posts().sources()))
 		fatal.If(t, err)
@@ -48,12 +48,12 @@ func TestOperations(t *testing.T) {
 			}
 		}
 	})
-	t.Run("one of a name that is none is refused", func(t *testing.T) {
+	t.Run("an unknown name is rejected", func(t *testing.T) {
 		if _, err := (Config{Faults: []string{"backup", "earthquake"}}).operations(); err == nil || !strings.Contains(err.Error(), "earthquake") {
 			t.Errorf("error is %v", err)
 		}
 	})
-	t.Run("a run that was asked for one and never injected it fails", func(t *testing.T) {
+	t.Run("a run fails without a requested operation", func(t *testing.T) {
 		cfg := Config{Faults: []string{"backup", "forget"}}
 		if err := cfg.injected(counts{"backup": 1, "forget": 1}); err != nil {
 			t.Error(err)
@@ -63,7 +63,7 @@ func TestOperations(t *testing.T) {
 			t.Errorf("error is %v", err)
 		}
 	})
-	t.Run("none is none", func(t *testing.T) {
+	t.Run("none disables all", func(t *testing.T) {
 		if all, err := (Config{Faults: []string{none}}).operations(); err != nil || len(all) > 0 {
 			t.Errorf("%d operations, %v", len(all), err)
 		}

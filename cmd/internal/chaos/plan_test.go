@@ -30,7 +30,7 @@ func TestPlan(t *testing.T) {
 	t.Run("the same seed has the same schedule", func(t *testing.T) {
 		expect.Not(t, !slices.Equal(first, planned(t, cfg, 1)), "two schedules of the same seed differ")
 	})
-	t.Run("another seed has another one", func(t *testing.T) {
+	t.Run("another seed has another schedule", func(t *testing.T) {
 		other := cfg
 		other.Seed++
 		expect.Not(t, slices.Equal(first, planned(t, other, 1)), "two seeds have the same schedule")
@@ -52,7 +52,7 @@ func TestPlan(t *testing.T) {
 		}
 		expect.Not(t, servers == 1 && (strings.Contains(text, "wipe") || strings.Contains(text, "kill-leader")), "the only server is wiped, which loses what it had, or is the leader")
 	}
-	t.Run("with an outage nothing else is broken", func(t *testing.T) {
+	t.Run("a run with an outage has no other faults", func(t *testing.T) {
 		got := planned(t, Config{For: 12 * time.Minute, Outage: 10 * time.Minute}, 1)
 		if want := []string{"1m0s outage engine for 10m0s"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)

@@ -77,7 +77,7 @@ func newLink(t *testing.T, targets ...string) link {
 }
 
 func TestLink(t *testing.T) {
-	t.Run("a cut ends open connections and lets in new ones", func(t *testing.T) {
+	t.Run("a cut ends open connections and accepts new ones", func(t *testing.T) {
 		l := newLink(t, echo(t, "a"))
 		c := dial(t, l)
 		if _, err := c.ask("hi", 5*time.Second); err != nil {
@@ -103,7 +103,7 @@ func TestLink(t *testing.T) {
 			t.Errorf("answered %q, %v, want the first line", got, err)
 		}
 	})
-	t.Run("it holds what comes with a text", func(t *testing.T) {
+	t.Run("a trap holds a chunk with its text", func(t *testing.T) {
 		l := newLink(t, echo(t, "a"))
 		c := dial(t, l)
 		seen := l.Trap("INSERT", true)
@@ -116,7 +116,7 @@ func TestLink(t *testing.T) {
 			t.Errorf("answered %q, %v, want the first line", got, err)
 		}
 	})
-	t.Run("it prefers a target that is ready, and takes another if none is", func(t *testing.T) {
+	t.Run("a ready target is preferred; without one, any is used", func(t *testing.T) {
 		a, b := echo(t, "a"), echo(t, "b")
 		l := newLink(t, a, b)
 		for ready, want := range map[string]string{b: "b hi\n", "": "a hi\n"} {

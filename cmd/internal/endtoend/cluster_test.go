@@ -310,7 +310,7 @@ func TestNATSCluster(t *testing.T) {
 		return s.sluice(want, append(append([]string{"lanes"}, args...), c.as("operator")...)...)
 	}
 	asOperator, _ := c.dial("operator")
-	t.Run("one copy becomes three", func(t *testing.T) {
+	t.Run("streams grow from one replica to three", func(t *testing.T) {
 		lanes(0, "make", "--stream-replicas", "3")
 		lanes(0, "add")
 		for _, name := range []string{"FLOW_0", "FLOW_1", "FLOW_DEAD", "FLOW_NOTES", "KV_flow_lanes", "KV_flow_leases", "KV_flow_sources", "KV_flow_state"} {
@@ -349,7 +349,7 @@ func TestNATSCluster(t *testing.T) {
 		leader.start() // accepted by the new certificates
 		c.held(asOperator, "FLOW_0")
 	})
-	t.Run("an unknown client is refused", func(t *testing.T) {
+	t.Run("an unknown client is rejected", func(t *testing.T) {
 		known := c.load("api-")
 		c.refuses(tls.Certificate{}, "no certificate")
 		stranger := natstest.NewCA(t, "stranger").Client("api")

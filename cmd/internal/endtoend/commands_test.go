@@ -88,7 +88,7 @@ func TestOperatorsCommands(t *testing.T) {
 			return wantText(out, "local   0")
 		})
 	})
-	t.Run("engines get tokens of their own, which outlast a restart", func(t *testing.T) {
+	t.Run("engines get their own tokens, which survive a restart", func(t *testing.T) {
 		source := func(want int, args ...string) string {
 			t.Helper()
 			code, out := run(t, "sluice", append(append([]string{"source"}, args...), "--data", s.data)...)
@@ -140,7 +140,7 @@ func TestOperatorsCommands(t *testing.T) {
 		expect.NoError(t, wantText(source(1, "remove", "cluster-a"), "sluice source add"))
 		s.eventuallyQuery(10*time.Second, "SELECT uniqExact(id) FROM flow.records WHERE source = 'cluster-a'", "1")
 	})
-	t.Run("what a source excludes is neither stored nor missed", func(t *testing.T) {
+	t.Run("excluded records are neither stored nor reported missing", func(t *testing.T) {
 		args := []string{"source", "add", "sparing", "--exclude", "valueType=JOB_*,intent=ACTIVATE*", "--data", s.data}
 		_, out := run(t, "sluice", args...)
 		_, rest, _ := strings.Cut(out, "(shown once):\n")
@@ -172,7 +172,7 @@ func TestOperatorsCommands(t *testing.T) {
 			t.Errorf("with --yes: exit %d: %s", code, out)
 		}
 	})
-	t.Run("migrate changes nothing a second time", func(t *testing.T) {
+	t.Run("a second migrate changes nothing", func(t *testing.T) {
 		code, out := run(t, "sluice", "migrate", "--data", s.data, "--clickhouse", "clickhouse://default@"+s.clickhouse+"/flow")
 		expect.Not(t, code != 0 || wantText(out, "up to date") != nil, "exit %d: %s", code, out)
 	})

@@ -137,7 +137,7 @@ func TestAPoisonRecordIsDeadLetteredAndReplayedOnce(t *testing.T) {
 		expect.Equal(t, "raw bytes", batch[42], s.sluice(0, "dead", "show", number, "--raw", "--nats", at))
 		s.sluice(1, "dead", "show", "999", "--nats", at)
 	})
-	t.Run("filters pick", func(t *testing.T) {
+	t.Run("filters select letters", func(t *testing.T) {
 		for filter, want := range map[string]int{
 			"--code=refused": 1, "--code=other": 0, "--lane=0": 1, "--lane=1": 0, "--subject=local": 1, "--subject=else": 0, "--since=1h": 1, "--since=0s": 0,
 		} {
@@ -155,7 +155,7 @@ func TestAPoisonRecordIsDeadLetteredAndReplayedOnce(t *testing.T) {
 		}
 		s.eventuallyLetters(poison)
 	})
-	t.Run("what is still bad comes back", func(t *testing.T) {
+	t.Run("an invalid record becomes a dead letter again", func(t *testing.T) {
 		s.sluice(0, "dead", "replay", number, "--nats", at)
 		back := poison
 		back.Index = 0 // a message of its own now
@@ -167,7 +167,7 @@ func TestAPoisonRecordIsDeadLetteredAndReplayedOnce(t *testing.T) {
 		})
 		s.eventuallyLetters(back)
 	})
-	t.Run("what is fixed is stored once, however often it is replayed", func(t *testing.T) {
+	t.Run("a valid record is stored once, after any number of replays", func(t *testing.T) {
 		s.exec("ALTER TABLE flow.records DROP CONSTRAINT not_poison")
 		var together sync.WaitGroup
 		for range 4 {

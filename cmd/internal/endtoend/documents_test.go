@@ -41,7 +41,7 @@ func TestUsersAndFields(t *testing.T) {
 			expect.Not(t, res.StatusCode != tt.status || !strings.Contains(body, tt.want), "answered %s %s, want %d with %s", res.Status, body, tt.status, tt.want)
 		})
 	}
-	t.Run("patches of different members at once all survive", func(t *testing.T) {
+	t.Run("concurrent patches of different members are all applied", func(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
@@ -56,7 +56,7 @@ func TestUsersAndFields(t *testing.T) {
 			fatal.If(t, wantText(body, fmt.Sprintf(`"m%d":%d`, i, i)))
 		}
 	})
-	t.Run("a write on top of an older state is refused", func(t *testing.T) {
+	t.Run("a write over a later state is rejected", func(t *testing.T) {
 		res, _ := s.send("GET", aField, "")
 		tag := res.Header.Get("ETag")
 		if res, body := s.sendIf(tag, "PUT", aField, `{"name":"First"}`); wantOK(res, body) != nil {

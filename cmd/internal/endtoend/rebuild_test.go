@@ -62,7 +62,7 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 	s.exec("OPTIMIZE TABLE flow.records FINAL")
 	s.verify(0, "--deep")
 
-	t.Run("after it was killed", func(t *testing.T) {
+	t.Run("after a kill", func(t *testing.T) {
 		p := start(t, "sluice", s.rebuildArgs("flow_two")...)
 		eventually(t, 30*time.Second, func() error { _, err := s.query("SELECT 1 FROM flow_two.records LIMIT 1"); return err })
 		p.kill()
@@ -77,11 +77,11 @@ func TestRebuildMakesTheSameTables(t *testing.T) {
 		fatal.When(t, err != nil || !strings.HasPrefix(want, "1\t"), "instances: %s, %v", want, err)
 		s.eventuallyQuery(5*time.Second, fmt.Sprintf(instances, "flow_two"), want)
 	})
-	t.Run("a database that is not its own is refused", func(t *testing.T) {
+	t.Run("the live database and an invalid name are rejected", func(t *testing.T) {
 		s.sluice(1, s.rebuildArgs("flow")...)
 		s.sluice(1, s.rebuildArgs("no such name")...)
 	})
-	t.Run("a damaged table is found out, and replaced", func(t *testing.T) {
+	t.Run("a damaged table is detected and replaced", func(t *testing.T) {
 		id, err := s.query("SELECT id FROM flow.records WHERE stream_seq = 77 ORDER BY stream_idx LIMIT 1")
 		fatal.If(t, err)
 		s.exec("ALTER TABLE flow.records DELETE WHERE id = '" + id + "' SETTINGS mutations_sync = 2")

@@ -188,7 +188,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		}
 		s.verify(0)
 	})
-	t.Run("records that are sent again are repeated, not missing, and named on request", func(t *testing.T) {
+	t.Run("resent records are deduplicated, not missing, and named on request", func(t *testing.T) {
 		// In another batch, which is another request.
 		at, err := s.query("SELECT toUnixTimestamp64Milli(ts) FROM flow.records WHERE id = '1-0'")
 		fatal.If(t, err)
@@ -201,7 +201,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		}
 		expect.Not(t, len(r.Repeats) != 1 || r.Repeats[0].Sequence != 201 || r.Repeats[0].ID != "1-0", "repeats are %+v, want record 1-0 of message 201", r.Repeats)
 	})
-	t.Run("what is purged is proved by the totals", func(t *testing.T) {
+	t.Run("the totals account for purged messages", func(t *testing.T) {
 		s.purge(100)
 		r := s.verify(0)
 		got := r.Lanes[0]
@@ -220,7 +220,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		says("1 are surplus")
 		expect.Equal(t, "findings", []string{"doubled 0 50:5 50-5"}, findings(s.verify(1)))
 	})
-	t.Run("a position that was changed by hand is found out", func(t *testing.T) {
+	t.Run("an edited lane state is detected", func(t *testing.T) {
 		s.change("ALTER TABLE flow.records DELETE WHERE id = '50-5'" + sync)
 		s.exec("INSERT INTO flow.records SELECT * FROM flow.saved WHERE id = '50-5'")
 		kv, err := s.jetStream().KeyValue("flow_lanes")

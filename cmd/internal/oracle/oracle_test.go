@@ -82,7 +82,7 @@ func TestRows(t *testing.T) {
 			expect.Equal(t, "result", tt.want, said(r))
 		})
 	}
-	t.Run("what has expired is not missing, and what was forgotten was never sent", func(t *testing.T) {
+	t.Run("expired records are not missing, and forgotten ones are not expected", func(t *testing.T) {
 		o := oracle.New("a")
 		o.Forgotten = map[string]bool{"7": true}
 		fatal.If(t, o.ReadExpired(strings.NewReader(noteRow)))

@@ -31,15 +31,15 @@ var behaviours = []struct {
 	{"a message with a known id is not stored twice", func(s *site) string {
 		return s.publish("a.x", "one") + s.publish("a.x", "one") + s.publish("a.x", "two")
 	}, "1 1(duplicate) 2 "},
-	{"an expected sequence is of the subject", func(s *site) string {
+	{"the expected last sequence is per subject", func(s *site) string {
 		return s.publish("a.x", "") + s.publish("a.y", "") + s.expect("a.x", 1) + s.expect("a.x", 1) + s.expect("a.z", 0)
 	}, "1 2 3 10071 4 "},
-	{"the sequence is looked at before the id", func(s *site) string {
+	{"the sequence is checked before the id", func(s *site) string {
 		return s.send("a.x", nats.Header{"Nats-Msg-Id": {"one"}, "Nats-Expected-Last-Subject-Sequence": {"0"}}) +
 			s.send("a.x", nats.Header{"Nats-Msg-Id": {"one"}, "Nats-Expected-Last-Subject-Sequence": {"0"}})
 	}, "1 10071 "},
 	{"a subject without a stream has no responder", func(s *site) string { return s.publish("z.x", "") }, "no responders "},
-	{"a full stream refuses", func(s *site) string {
+	{"a full stream rejects messages", func(s *site) string {
 		s.create(jetstream.StreamConfig{Name: "F", Subjects: []string{"f.>"}, Discard: jetstream.DiscardNew, MaxBytes: 200})
 		all := s.publish("f.x", "")
 		for range 5 {
@@ -55,7 +55,7 @@ var behaviours = []struct {
 		s.create(jetstream.StreamConfig{Name: "D", Subjects: []string{"d.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, DiscardNewPerSubject: true})
 		return s.publish("d.x", "") + s.publish("d.x", "") + s.publish("d.y", "")
 	}, "1 10077 per subject 2 "},
-	{"a purge keeps the numbers", func(s *site) string {
+	{"a purge keeps sequences", func(s *site) string {
 		for range 5 {
 			s.publish("a.x", "")
 		}
@@ -64,7 +64,7 @@ var behaviours = []struct {
 	{"a subject is purged up to a sequence", func(s *site) string {
 		return s.publish("a.x", "") + s.publish("a.y", "") + s.publish("a.x", "") + s.purge("A", "a.x", 2) + s.state("A")
 	}, "1 2 3 2-3: 2 "},
-	{"an id is forgotten with its purged message once the window ends only", func(s *site) string {
+	{"the id of a purged message is kept until the window ends", func(s *site) string {
 		return s.publish("a.x", "one") + s.purge("A", "", 2) + s.publish("a.x", "one")
 	}, "1 1(duplicate) "},
 	{"a deleted message leaves a hole", func(s *site) string {
@@ -76,13 +76,13 @@ var behaviours = []struct {
 	{"the last message of a subject", func(s *site) string {
 		return s.publish("a.x", "") + s.publish("a.y", "") + s.publish("a.x", "") + s.last("A", "a.x") + s.last("A", "a.q")
 	}, "1 2 3 3 none "},
-	{"a stream that is not there", func(s *site) string { return s.state("NONE") }, "not found "},
+	{"a missing stream", func(s *site) string { return s.state("NONE") }, "not found "},
 	{"streams that have a subject", func(s *site) string {
 		names, err := s.Names(s.ctx, "*.x")
 		slices.Sort(names)
 		return fmt.Sprint(names, err)
 	}, "[A] <nil>"},
-	{"reading begins at the first message that is left", func(s *site) string {
+	{"reading begins at the first remaining message", func(s *site) string {
 		for range 4 {
 			s.publish("a.x", "")
 		}
@@ -100,7 +100,7 @@ var behaviours = []struct {
 		s.publish("a.x", "")
 		return strings.SplitN(s.read("A", broker.From{Last: true}, 2), ", ", 2)[1]
 	}, "2 pending: 2/1/1 3/2/0 "},
-	{"reading waits for what comes", func(s *site) string {
+	{"reading waits for new messages", func(s *site) string {
 		r, err := s.Read(s.ctx, "A", broker.From{Seq: 1})
 		if err != nil {
 			return err.Error()
@@ -141,7 +141,7 @@ var behaviours = []struct {
 		}
 		return fmt.Sprint(second, err1, errors.Is(err2, jetstream.ErrKeyRevisionMismatch), string(e.Value()), e.Revision())
 	}, "2 <nil> true22"},
-	{"a watch gives what is there, nil, and what comes", func(s *site) string {
+	{"a watch returns entries, nil, and changes", func(s *site) string {
 		kv := s.bucket()
 		_, _ = kv.Put(s.ctx, "k", []byte("1"))
 		w, err := kv.Watch(s.ctx, ">", true)

@@ -43,13 +43,13 @@ var warehouseBehaviours = []struct {
 	want      string
 	simulated bool
 }{
-	{"a token that is known stores nothing", func(s *tables) string {
+	{"a known token stores nothing", func(s *tables) string {
 		return s.insert("t", 1, may(1), may(2)) + s.insert("t", 1, may(1), may(2)) + s.visible(1, may(1), may(2)) + s.rows()
 	}, "ok ok 2 visible 2 counted ", false},
-	{"nor other rows", func(s *tables) string {
+	{"a known token stores no other rows", func(s *tables) string {
 		return s.insert("t", 1, may(1)) + s.insert("t", 2, may(2)) + s.visible(2, may(2)) + s.rows()
 	}, "ok ok 0 visible 1 counted ", false},
-	{"a token is known within its month, where months are parts of their own", func(s *tables) string {
+	{"a token is known per month in tables with a part per month", func(s *tables) string {
 		return s.insert("t", 1, may(1)) + s.insert("t", 2, june(2)) + s.visible(2, june(2)) + s.rows()
 	}, "ok ok 1 visible 1 counted ", false}, // flow.sources has no months
 	{"another token stores the rows again, and counts them", func(s *tables) string {
@@ -82,7 +82,7 @@ var warehouseBehaviours = []struct {
 		s.incarnation = 8
 		return text + s.insert("v", 2, may(3)) + s.last(7) + s.last(8) + s.last(0) + s.incarnations(6) + s.incarnations(7)
 	}, "0:0 7:0 ok ok 7:5 7:5 ok 7:5 8:2 8:2 [{7 3} {8 2}] [{8 2}] ", false},
-	{"a stored record is known by what it is, unless it has expired", func(s *tables) string {
+	{"a stored record is known by its identity, unless it has expired", func(s *tables) string {
 		text := s.insert("t", 1, may(1), may(2)) + s.known(may(2), "") + s.known(may(3), "") + s.known(june(2), "")
 		today := flow.UTCDay(s.storedAt)
 		return text + s.known(may(2), flow.UTCDay(s.storedAt-86_400_000)) + s.known(may(2), today)
@@ -106,7 +106,7 @@ var warehouseBehaviours = []struct {
 		parts, err := s.PartsSince(s.ctx, before)
 		return text + fmt.Sprint(parts >= 2, err)
 	}, "ok ok true <nil>", false},
-	{"what is due expires, and is counted all the same", func(s *tables) string {
+	{"due rows expire, and stay counted", func(s *tables) string {
 		s.storedAt = must(s.Clock(s.ctx)).AddDate(0, 0, -9).UnixMilli()
 		text := s.insert("t", 1, may(1))
 		s.storedAt = must(s.Clock(s.ctx)).UnixMilli()
@@ -116,12 +116,12 @@ var warehouseBehaviours = []struct {
 		s.storedAt = 0
 		return text + s.visible(1, may(1))
 	}, "ok ok 1 visible 2 counted 0 visible ", false},
-	{"set back, it has neither rows nor tokens", func(s *tables) string {
+	{"a set-back removes rows and tokens", func(s *tables) string {
 		text := s.insert("t", 1, may(1))
 		s.SetBack()
 		return text + s.rows() + s.insert("t", 1, may(1)) + s.rows()
 	}, "ok 0 counted ok 1 counted ", true},
-	{"a replica that lags lacks an insert, which is known all the same and confirmed once it has caught up", func(s *tables) string {
+	{"a lagging replica lacks an insert, whose token is known, and confirms it after it has caught up", func(s *tables) string {
 		text := s.insert("t", 1, may(1))
 		s.Lag(true)
 		text += s.insert("t", 1, may(1)) + s.insert("u", 2, may(2)) + s.visible(1, may(1)) + s.visible(2, may(2)) + s.known(may(2), "") + s.last(7) + s.rows()
