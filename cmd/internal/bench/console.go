@@ -36,8 +36,8 @@ type viewed struct {
 
 func (v viewed) Median() float64 { return median(v.Runs) }
 
-// console measures every view of the console over 30 days, and what ten browsers take of
-// the throughput.
+// console measures every view of the console over 30 days, and the throughput lost to ten
+// browsers.
 func (b *bench) console(ctx context.Context, d *deployment.Deployment, page *Page) error {
 	p, err := d.AddConsole(ctx, "--every", (time.Second / often).String())
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *bench) console(ctx context.Context, d *deployment.Deployment, page *Pag
 	return err
 }
 
-// watched measures what ten browsers take of the throughput: runs with and without them
+// watched measures the throughput lost to ten browsers: runs with and without them
 // alternate, in pairs during which the engine does not merge.
 func (b *bench) watched(ctx context.Context, d *deployment.Deployment, address string) (rows, error) {
 	r := rows{
@@ -126,7 +126,7 @@ func (b *bench) watched(ctx context.Context, d *deployment.Deployment, address s
 	return r, nil
 }
 
-// pair returns the rates of a load alone, and with what the job runs beside it.
+// pair returns the rates of a load alone, and with the job's concurrent work.
 func (b *bench) pair(ctx context.Context, d *deployment.Deployment, j job, reverse bool) (alone, with float64, err error) {
 	if err := errors.Join(b.settle(ctx, d), d.Exec(ctx, "SYSTEM STOP MERGES")); err != nil {
 		return 0, 0, err

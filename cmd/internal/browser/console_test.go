@@ -34,7 +34,7 @@ func TestSignIn(t *testing.T) {
 	tb.shows("The token is invalid")
 	tb.do(chromedp.SendKeys(chromedp.CSS("#token"), stage.Token+kb.Enter))
 	tb.shows("Dead letters", "Sign out")
-	tb.is("it goes where one wanted to go", `location.pathname === '/dead'`)
+	tb.is("the sign-in leads to the requested page", `location.pathname === '/dead'`)
 	tb.allow403()
 }
 
@@ -75,7 +75,7 @@ func TestNowIsLiveUnderLoad(t *testing.T) {
 	total := fmt.Sprintf(figure, quoted("Stored"), quoted(".sum a"))
 	before, err := evaluate[string](tb, `document.querySelector('.cards a').focus(), `+total)
 	fatal.If(t, err)
-	tb.is("the total moves, and the focus stays", total+" !== "+quoted(before)+` && document.activeElement === document.querySelector('.cards a')`)
+	tb.is("the total changes, and the focus stays", total+" !== "+quoted(before)+` && document.activeElement === document.querySelector('.cards a')`)
 	tb.accessible()
 	tb.picture("now")
 	// The first Tab reaches the link that skips the menu, the second the menu.
@@ -95,11 +95,11 @@ func TestAListRefreshes(t *testing.T) {
 	const count = `document.querySelector('.sum data').value`
 	before, err := evaluate[string](tb, count)
 	fatal.If(t, err)
-	tb.is("the count moves, and the groups stay open", count+" !== "+quoted(before)+` && document.querySelector('#live details').open`)
+	tb.is("the count changes, and the groups stay open", count+" !== "+quoted(before)+` && document.querySelector('#live details').open`)
 	tb.is("the address keeps it", `new URLSearchParams(location.search).get('refresh') === '1'`)
 	tb.accessible()
 	tb.do(chromedp.Click(chromedp.CSS("#live .pulse a")))
-	tb.is("it can be ended", `!document.getElementById('pulse') && document.querySelector('#live').dataset.every === undefined`)
+	tb.is("the refresh can be disabled", `!document.getElementById('pulse') && document.querySelector('#live').dataset.every === undefined`)
 }
 
 // TestEveryPageUnderLoad opens each page of the menu while records come in.

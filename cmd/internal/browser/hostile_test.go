@@ -128,7 +128,7 @@ func TestHostileRecordsDoNoHarm(t *testing.T) {
 	}
 	for name := range hostileDiagrams {
 		tb.open(pages["diagram "+name][1])
-		tb.is("the diagram of "+name+" is drawn, or the page says why it is not", `(f => f.dataset.drawn === 'yes' || f.innerText.includes('The diagram is not available'))(document.querySelector('.diagram'))`)
+		tb.is("the diagram of "+name+" is drawn, or the page shows the reason", `(f => f.dataset.drawn === 'yes' || f.innerText.includes('The diagram is not available'))(document.querySelector('.diagram'))`)
 		tb.is("nothing of it has run or was read", `!window.owned && !document.querySelector('.diagram script, .diagram img') && !document.body.innerText.includes('root:')`)
 	}
 	if size, err := evaluate[int](tb, `fetch(`+quoted(pages["a large value"][0])+`).then(r => r.text()).then(t => t.length)`); err != nil || size > 64<<10 {

@@ -39,5 +39,5 @@ func TestALostConnectionIsTakenUpAgain(t *testing.T) {
 	call(tb, network.ClearBrowserCookies, cdp.Empty{})
 	tb.offline(false)
 	tb.shows("Access token")
-	tb.is("it comes back to the page", `document.querySelector('[name=next]').value === '/records?type=JOB'`)
+	tb.is("the sign-in leads back to the page", `document.querySelector('[name=next]').value === '/records?type=JOB'`)
 }

@@ -50,7 +50,7 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.drawn()
 	tb.heated()
 	tb.is("it is coloured", `document.querySelectorAll('.diagram [class*=heat-]').length > 3`)
-	tb.is("it says how many are where", `document.querySelectorAll('.diagram .badge.tokens').length > 0 && document.querySelectorAll('.diagram .badge.open').length > 0`)
+	tb.is("badges have the numbers", `document.querySelectorAll('.diagram .badge.tokens').length > 0 && document.querySelectorAll('.diagram .badge.open').length > 0`)
 	tb.is("elements have their names, and their ids in the tooltip", `[...document.querySelectorAll(".later th, .way span")].filter(e => e.textContent === "Back order" && e.title === "back_order").length > 1`)
 	tb.is("most is not hottest by every measure", `(function () {
 		const hot = () => [...document.querySelectorAll('.diagram [class*=heat-]')].map(g => g.dataset.elementId + g.getAttribute('class').match(/heat-./)[0]).join();
@@ -72,7 +72,7 @@ func TestAnIncidentIsSeenAndFound(t *testing.T) {
 	tb.do(chromedp.Click(chromedp.CSS("tbody th a")), chromedp.WaitVisible(chromedp.CSS("#timeline")))
 	tb.shows("INCIDENT", "OPEN", key)
 	tb.drawn()
-	tb.is("where it is stuck is marked", `!!document.querySelector('.diagram .at-stuck') && !!document.querySelector('.diagram .at-done.djs-connection')`)
+	tb.is("the element of the incident is marked", `!!document.querySelector('.diagram .at-stuck') && !!document.querySelector('.diagram .at-done.djs-connection')`)
 	tb.is("the timeline shows it", `[...document.querySelectorAll("svg.gantt text.name")].some(e => e.firstChild.textContent === "Order placed") && !!document.querySelector('svg.gantt rect.incident')`)
 	tb.picture("instance")
 	tb.accessible()
@@ -133,14 +133,14 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	stays("when it is there")
 	tb.shows("Elements loaded.")
 	tb.is("it is on the diagram too", `document.querySelectorAll('.diagram .badge.count').length > 3 && document.querySelectorAll('.diagram [class*=heat-]').length > 3 && !document.querySelector('#heat').textContent`)
-	tb.is("what was there is not there twice", `new Set([...document.querySelectorAll('.diagram .badge')].map(b => b.href)).size === document.querySelectorAll('.diagram .badge').length`)
-	tb.is("the keyboard is where it was", `document.activeElement === document.querySelector('.later')`)
+	tb.is("no badge is duplicated", `new Set([...document.querySelectorAll('.diagram .badge')].map(b => b.href)).size === document.querySelectorAll('.diagram .badge').length`)
+	tb.is("the focus stays", `document.activeElement === document.querySelector('.later')`)
 	tb.accessible()
 
 	// Without the script a link leads to them.
 	call(tb, fetch.Disable, cdp.Empty{})
 	tb.open("/process/elements?source=local&id=order&window=7d")
-	tb.is("the table is on a page of its own", `document.querySelectorAll('.later tbody tr').length > 5 && !document.querySelector('[data-again]')`)
+	tb.is("the table has its own page", `document.querySelectorAll('.later tbody tr').length > 5 && !document.querySelector('[data-again]')`)
 	tb.accessible()
 
 	// Without a session the later part asks for a sign-in, which leads back.
@@ -151,7 +151,7 @@ func TestWhatHappenedComesAfterItsPage(t *testing.T) {
 	call(tb, network.ClearBrowserCookies, cdp.Empty{})
 	call(tb, fetch.ContinueRequest, fetch.ContinueRequestParams{RequestID: again()})
 	tb.shows("Access token")
-	tb.is("it comes back to the page", `document.querySelector('[name=next]').value === '/process?source=local&id=order&window=7d'`)
+	tb.is("the sign-in leads back to the page", `document.querySelector('[name=next]').value === '/process?source=local&id=order&window=7d'`)
 }
 
 // TestAStatementIsAsked: Ctrl+Enter runs a question, whose result is charted; the address and a
@@ -162,11 +162,11 @@ func TestAStatementIsAsked(t *testing.T) {
 	const run = `form#ask button[type=submit]`
 	tb.open("/query?question=throughput")
 	tb.is("it has not been run, and views are known", `!document.querySelector('#answer') && document.querySelector('#names').dataset.ready === 'yes'`)
-	tb.is("a column says what it means", `(document.querySelector('#names').open = true) && document.querySelectorAll('#views summary').length > 10 && document.querySelector('#views dd').textContent.length > 5`)
+	tb.is("columns have descriptions", `(document.querySelector('#names').open = true) && document.querySelectorAll('#views summary').length > 10 && document.querySelector('#views dd').textContent.length > 5`)
 	tb.accessible()
 	tb.do(chromedp.Focus(chromedp.CSS("#sql")), chromedp.KeyEvent(kb.Enter, chromedp.KeyModifiers(chromedp.ModifierCtrl)), chromedp.WaitVisible(chromedp.CSS("#answer")))
 	tb.is("its charts are drawn", `document.querySelectorAll('.plot canvas').length === 3 && document.querySelectorAll('tbody tr').length > 10`)
-	tb.is("it is in sight", `document.querySelector('#answer').getBoundingClientRect().top < innerHeight`)
+	tb.is("the result is in view", `document.querySelector('#answer').getBoundingClientRect().top < innerHeight`)
 	tb.picture("query")
 	tb.accessible()
 	tb.is("the address keeps it, in UTC", `(p => p.get('question') === 'throughput' && p.get('param_from').endsWith('Z'))(new URLSearchParams(location.search))`)
@@ -174,7 +174,7 @@ func TestAStatementIsAsked(t *testing.T) {
 	tb.do(chromedp.Click(chromedp.CSS("#saved summary")), chromedp.SendKeys(chromedp.CSS("#saved input"), "<b>by hour"+kb.Enter))
 	tb.open("/query")
 	tb.do(chromedp.Click(chromedp.CSS("#saved li a")), chromedp.WaitVisible(chromedp.CSS("#p-from")))
-	tb.is("a saved query is there again, with the times of now", `document.querySelector('#sql').value.includes('started') && new Date(document.querySelector('#p-to').value) > new Date() && document.querySelector('#saved a').textContent === '<b>by hour'`)
+	tb.is("a saved query loads, with current times", `document.querySelector('#sql').value.includes('started') && new Date(document.querySelector('#p-to').value) > new Date() && document.querySelector('#saved a').textContent === '<b>by hour'`)
 	tb.do(chromedp.Click(chromedp.CSS("#saved .drop")))
 	tb.open("/query")
 	tb.is("and is removed", `!document.querySelector('#saved li')`)
@@ -198,11 +198,11 @@ func TestRecordsAreFollowed(t *testing.T) {
 	load(t, "--records", "1000000", "--rate", "2000", "--batch", "100", "--connections", "2")
 	tb := signedIn(t)
 	tb.open("/records?type=JOB")
-	tb.is("jobs come", `document.querySelectorAll('#tail tbody tr').length > 20 && [...document.querySelectorAll('#tail tbody tr')].every(r => r.cells[1].textContent.startsWith('JOB'))`)
+	tb.is("jobs appear", `document.querySelectorAll('#tail tbody tr').length > 20 && [...document.querySelectorAll('#tail tbody tr')].every(r => r.cells[1].textContent.startsWith('JOB'))`)
 	tb.accessible()
 	tb.do(chromedp.Click(chromedp.CSS("#pause")))
 	tb.shows("Paused")
-	tb.is("nothing moves", `new Promise(done => {
+	tb.is("nothing changes while paused", `new Promise(done => {
 		const rows = document.querySelectorAll('#tail tbody tr').length, first = document.querySelector('#tail tbody').innerText;
 		setTimeout(() => done(rows > 0 && first === document.querySelector('#tail tbody').innerText), 2500);
 	})`)

@@ -37,7 +37,7 @@ type poster struct {
 	position map[int]int64 // of each partition
 	sent     []posted      // records that may be resent
 	requests int           // so far
-	answered []request     // acknowledged requests, which may be sent again
+	answered []request     // acknowledged requests, which may be resent
 
 	mu     sync.Mutex
 	posts  []*request // all, in order
@@ -178,7 +178,7 @@ func (c *poster) round(ctx context.Context) {
 	}
 }
 
-// repeat sends an acknowledged request again, as if its answer had been lost.
+// repeat resends an acknowledged request, as if its answer had been lost.
 func (c *poster) repeat(ctx context.Context) {
 	for len(c.answered) > 0 && time.Since(c.answered[0].begun) > c.patience() {
 		c.answered = c.answered[1:]
@@ -198,7 +198,7 @@ func (c *poster) repeat(ctx context.Context) {
 // lane within the deduplication window, and an api may take half a minute.
 func (c *poster) patience() time.Duration { return min(c.window/2, c.window-32*time.Second) }
 
-// batch returns the next records, and some earlier ones again.
+// batch returns the next records, and resends some earlier ones.
 func (c *poster) batch() (batch []posted) {
 	if c.twin {
 		for range 1 + c.requests%4 {

@@ -261,7 +261,7 @@ func (d *driver) grant(c *call) {
 	}
 }
 
-// what names the kind of write of a call.
+// what returns the kind of write of a call.
 func what(name string) string {
 	for _, w := range []struct{ has, is string }{
 		{"insert ", "insert"}, {".record ", "entry"}, {".move ", "move marker"}, {".change.", "change"}, {"$KV.flow_state.", "user"}, {"$KV.flow_lanes.changes", "checkpoint of changes"}, {"$KV.flow_lanes.lane", "lane state"},

@@ -225,7 +225,7 @@ func (h *history) operate(clients *sync.WaitGroup) {
 				if !sleep(ctx, pause) {
 					return nil
 				}
-				for i := range h.apis { // what it sent by the old list lands behind the move marker
+				for i := range h.apis { // its messages by the old list land behind the move marker
 					if g.uint64()%2 == 0 {
 						h.plan(time.Duration(g.uint64()%uint64(10*time.Second)), "an api cannot publish", func() { h.stall(i, 28*time.Second) })
 					}

@@ -22,7 +22,7 @@ type Tables struct {
 	Refuse   func(bool)    // whether the view of counters rejects rows
 	Limit    func(bool)    // whether a constraint rejects keys that end in 3
 	Expire   func()        // merges expired rows away; the retention is two days
-	SetBack  func()        // makes it empty again
+	SetBack  func()        // empties it
 	Lag      func(bool)    // whether a replica lags
 	Counters func() string // rows in counters
 }

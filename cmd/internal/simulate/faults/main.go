@@ -1,6 +1,6 @@
 // Command faults applies each deliberate fault to a copy of the tree and simulates until a
 // history fails, or runs the tests that find it: make simulate-faults. A fault is a patch
-// NN-name.patch beside this file, and README.md says what finds it.
+// NN-name.patch beside this file; README.md lists how each is found.
 package main
 
 import (
