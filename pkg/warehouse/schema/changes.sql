@@ -1,4 +1,4 @@
--- Who changed which user or dataset field, and when; never a value.
+-- Changes of users and dataset fields: subject, target, and time; never a value.
 EVERYWHERE changes
 stream_seq UInt64 CODEC(Delta(8), ZSTD(1)) -- of the message, in lane 0
 changed_at Time CODEC(Delta(8), ZSTD(1)) -- UTC

@@ -1,7 +1,7 @@
--- Evaluations of DMN decisions, one row each: by business rule tasks, or evaluated
--- without an instance. One record, EVALUATED or FAILED, has all of it, and migrations do
--- not change it. The decisions that it needed, their inputs and the matched rules are in
--- extra of the record, under evaluatedDecisions.
+-- Evaluations of DMN decisions, one row each: by business rule tasks, or without an
+-- instance. A single record, EVALUATED or FAILED, describes an evaluation, and migrations do
+-- not change it. Required decisions, their inputs, and the matched rules are in extra of the
+-- record, under evaluatedDecisions.
 TABLE decisions
 source
 process_instance_key key(String) -- processInstanceKey; -1 when it was asked for alone

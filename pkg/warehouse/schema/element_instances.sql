@@ -1,8 +1,8 @@
 -- Element instances, one row each; a process is one too, with the key of its
 -- instance. A multi-instance body has the type MULTI_INSTANCE_BODY, and is the
 -- flow scope of its children, which have its element_id and the type of the
--- activity. An element that is entered and not activated is stuck there, as a
--- rule with an incident.
+-- activity. An element that is entered and not activated is stuck, usually with
+-- an incident.
 TABLE element_instances
 source
 process_instance_key key tenant_id
@@ -22,7 +22,7 @@ FEED flow.records AS r
     WHERE r.value_type = 'PROCESS_INSTANCE' AND r.record_type = 'EVENT' AND r.key > 0
     AND r.intent IN ('ELEMENT_ACTIVATING', 'ELEMENT_ACTIVATED', 'ELEMENT_COMPLETED', 'ELEMENT_TERMINATED', 'ELEMENT_MIGRATED')
 
--- One row for each element instance; a process is one too. A multi-instance body is one, with the type MULTI_INSTANCE_BODY, and the flow scope of its turns.
+-- One row for each element instance; a process is one too. A multi-instance body is one, with the type MULTI_INSTANCE_BODY, and is the flow scope of its iterations.
 VIEW v_element_instances
 source process_instance_key
 key Int64 -- element instance (key, elementInstanceKey in other records)
@@ -39,9 +39,9 @@ duration_ms Int64? = dateDiff('millisecond', coalesce(activated_at, entered_at),
 WITH splitByChar('\t', e.migrated) AS now
 FROM flow.element_instances AS e FINAL
 
--- The element instances of v_element_instances that are entered and not left: a question about these alone costs far less.
---- Such an element has a row of a state below 3, and few others that have one are not merged yet: rows of these keys alone are
---- put together.
+-- The element instances of v_element_instances that are active now. A query costs far less than on v_element_instances.
+--- Such an element has a row with a state below 3; so have the few ended ones that are not merged yet. Only rows of these keys
+--- are merged.
 VIEW v_active_elements
 source process_instance_key
 key Int64 -- element instance (key, elementInstanceKey in other records)

@@ -51,7 +51,7 @@ migrated_at Time = r.ts -- UTC (MIGRATED)
 FROM flow.records AS r FINAL
     WHERE r.value_type = 'PROCESS_INSTANCE_MIGRATION' AND r.record_type = 'EVENT' AND r.intent = 'MIGRATED'
 
--- One row for each message of errors at an element: of jobs that failed or threw an error, and of incidents. Numbers in a message are replaced by #, so that those that differ in a key are one.
+-- One row for each message of errors at an element: of jobs that failed or threw an error, and of incidents. Numbers in a message are replaced by #, so that messages that differ only in a key share a row.
 VIEW v_errors
 source
 bpmn_process_id = toString(r.bpmn_process_id)

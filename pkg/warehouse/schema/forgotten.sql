@@ -1,5 +1,5 @@
--- Records that were removed because an instance or a person was forgotten: their places
--- and nothing of their content, so that the totals of their lanes add up.
+-- Records that sluice forget removed: their places in the stream, so that the totals of
+-- their lanes add up, and none of their content.
 EVERYWHERE forgotten
 receipt String -- id in receipts
 source

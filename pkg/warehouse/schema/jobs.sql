@@ -1,9 +1,9 @@
--- Jobs, one row each. Each thing that changes has a column with its last value, and
--- failures are sets of numbers. last_state of a job that has ended is '~', as only its
--- outcome counts then. An error that an event catches ends the job too: nothing follows
--- its ERROR_THROWN. One that nothing catches has the element NO_CATCH_EVENT_FOUND, and
--- the job continues once its incident is resolved. When a worker got a job is said by JOB_BATCH ACTIVATED alone,
--- which engines export only when told to; a batch carries one entry for each of its jobs.
+-- Jobs, one row each. A property that changes has a column with its last value, and
+-- failures are sets of numbers. last_state of an ended job is '~', because only its
+-- outcome counts. A caught error ends the job too: ERROR_THROWN is its last record. An
+-- error that no event catches has the element NO_CATCH_EVENT_FOUND, and the job continues
+-- once its incident is resolved. Only JOB_BATCH ACTIVATED, which engines export if
+-- configured, says when a worker got a job; a batch has one entry for each of its jobs.
 TABLE jobs
 source
 process_instance_key key(String) = instance -- processInstanceKey
@@ -29,8 +29,8 @@ failed set(Int64) = groupUniqArrayIf({{.Mark}}, r.intent = 'FAILED') -- one numb
 timed_out set(Int64) = groupUniqArrayIf({{.Mark}}, r.intent = 'TIMED_OUT') -- likewise for each TIMED_OUT
 errors_thrown set(Int64) = groupUniqArrayIf({{.Mark}}, r.intent = 'ERROR_THROWN') -- likewise for each ERROR_THROWN
 INDEX ix_created created_at TYPE minmax GRANULARITY 1
---- A record of a job is about one job, for which the empty batch stands; a batch is about
---- each job that it has activated.
+--- A record of a job has an empty batch and describes one job; a batch describes each job
+--- that it activated.
 WITH
     r.value_type = 'JOB' AS of_job,
     if(of_job, r.key, job.1) AS job_key, if(of_job, r.process_instance_key, job.2.1) AS instance,
@@ -51,8 +51,8 @@ FEED
     WHERE job_key > 0 AND (of_job OR instance NOT IN ('', '-1', '0'))
 
 -- One row for each job.
---- A batch of jobs belongs to no instance, so its part of a job may be on another shard than
---- the rest, where FINAL does not find it.
+--- A batch of jobs has no instance, so a row made from it may be on another shard than the
+--- job's other rows, where FINAL does not merge them.
 VIEW v_jobs
 source process_instance_key
 key Int64 -- job (key, jobKey in other records)

@@ -1,7 +1,7 @@
 -- Deployed versions of processes with their BPMN XML, one row each. Every
--- partition writes them, with the same key; DELETING and DELETED have keys of
--- their own on each, and name the version as processDefinitionKey. Nothing
--- expires here: an instance that is asked about in years has a model then.
+-- partition writes them, with the same key; DELETING and DELETED have their own
+-- key on each partition, and name the version in processDefinitionKey. Rows never
+-- expire, so that an old instance still has its model.
 TABLE process_definitions
 source
 key key(Int64) = definition -- processDefinitionKey, or key of the record where that is missing
@@ -32,7 +32,7 @@ name String = substring(arrayFirst(e -> startsWith(e, concat(d.bpmn_process_id, 
 resource_name xml deployed_at deleted_at
 FROM flow.process_definitions AS d FINAL
 
--- One row for each element that has a name in the BPMN of its process, and for each process that has one. The name is that of the latest version. Views have it as element_name and process_name.
+-- One row for each element with a name in the BPMN of its process, and for each process with a name. The latest version determines the name. Other views show it as element_name and process_name.
 VIEW v_element_names
 source bpmn_process_id
 element_id = substringIndex(e, ' ', 1) -- element in the BPMN model (elementId), or the process itself (bpmnProcessId)

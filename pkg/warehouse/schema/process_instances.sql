@@ -1,19 +1,19 @@
 -- Process instances, one row each.
 --
--- An aggregate table takes every record for what it says by itself, with min, max and
--- sets only: a record that comes twice, late or in any order changes nothing. Where the
--- last word counts it is the greatest of texts that begin with time and position (order);
--- times that a record lacks are NULL and never 1970.
+-- Aggregate tables use min, max, and sets only, and each record by itself: the order of
+-- records does not matter, nor does a record that arrives late or twice. A last value is
+-- the greatest of texts that begin with time and position (order). A missing time is NULL,
+-- never 1970.
 --
 -- Instances come from their PROCESS_INSTANCE events; jobs and incidents add to them, and
 -- PROCESS_INSTANCE_CREATION adds the business key alone, and so does the variable that the
 -- ingester's --business-key names.
--- TIMER, PROCESS_EVENT, MESSAGE_SUBSCRIPTION and others make no row: they come with events
--- of elements, many lack bpmnProcessId, and some outlive their instance.
+-- TIMER, PROCESS_EVENT, MESSAGE_SUBSCRIPTION and others make no row: events of elements
+-- accompany them, many lack bpmnProcessId, and some outlive their instance.
 --
--- Rows are sorted by when instances began, whatever process they belong to: an instance
--- that was migrated to another process is one row, and a question about a time reads
--- what began in it.
+-- Rows are sorted by the start of their instance, not by process: an instance that was
+-- migrated to another process stays one row, and a query about a period reads only the
+-- instances that started in it.
 TABLE process_instances
 source process_instance_key
 bpmn_process_id max(Text) -- bpmnProcessId; what it is after a migration is in migrated
@@ -46,9 +46,9 @@ WITH
 FEED flow.records AS r
     WHERE r.record_type = 'EVENT' AND (r.value_type IN ('PROCESS_INSTANCE', 'JOB', 'INCIDENT', 'PROCESS_INSTANCE_CREATION') OR of_variable) AND r.process_instance_key NOT IN ('', '-1', '0')
 
--- One row for each process instance that has open incidents itself, or in an instance below it: one that it called, or that such a one called.
+-- One row for each process instance with open incidents in itself or in an instance that it called, directly or not.
 --
--- A record names its caller alone, so callers are looked up one after the other, and only those of open incidents.
+-- A record names only its direct caller, so callers are looked up level by level, and only for open incidents.
 VIEW v_incidents_below
 source process_instance_key
 own UInt64 = sumIf(open, depth = 0) -- number of its own incidents that are open
@@ -68,7 +68,7 @@ WITH RECURSIVE
 FROM up
     GROUP BY source, process_instance_key
 
--- One row for each process instance that another one called: the root of its calls, and how far below that it is.
+-- One row for each called process instance: the root of its call tree, and its depth below the root.
 VIEW v_called_instances
 source process_instance_key
 root_process_instance_key = argMax(u.caller, u.depth)
@@ -88,8 +88,8 @@ FROM up AS u
     GROUP BY source, process_instance_key
 
 -- One row for each process instance.
---- What is known of a call tree is looked up by IN, bit by bit: the set of an IN is made only for a statement that asks for its
---- column, where a join would cost every statement.
+--- Columns about the call tree are looked up by IN: ClickHouse builds the set of an IN only for a statement that reads its
+--- column, whereas a join would cost every statement.
 VIEW v_process_instances
 source process_instance_key tenant_id
 bpmn_process_id = if(i.migrated = '', i.bpmn_process_id, now[2])

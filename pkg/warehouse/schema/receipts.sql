@@ -1,4 +1,4 @@
--- What was forgotten, when, and how much of it was found where; never a value.
+-- What sluice forget removed, when, and how many rows of each table; never a value.
 EVERYWHERE receipts
 id String -- of the receipt
 begun_at Time CODEC(ZSTD(1)) -- UTC

@@ -7,10 +7,10 @@
 --
 -- The primary key ends before ts: with ts in it, a filter on ts binds to that column, of
 -- which toDate(ts) is no prefix, and no granule is skipped. Integers are Int64 so that
--- every number a client may send is stored as it was sent. Retention is 400 days behind the
--- UTC day of stored_at: by ts, a back-fill would vanish at its first merge.
+-- every number a client may send is stored unchanged. Retention is 400 days after the UTC
+-- day of stored_at: by ts, a backfill would expire at its first merge.
 --
--- The codecs are measured on sorted rows (docs/decisions/0037). Keys and positions grow
+-- The codecs are measured on sorted rows (docs/decisions/0014). Keys and positions grow
 -- with time, as instances do, so minmax indexes skip most granules at none of the 10 bits
 -- a row that a bloom filter takes.
 TABLE records
@@ -68,7 +68,7 @@ ORDER BY toDate(ts), value_type, bpmn_process_id, process_instance_key,
 TTL toStartOfDay(stored_at) + INTERVAL 401 DAY DELETE
 SETTINGS ttl_only_drop_parts = 1
 
--- One row for each stored record, without duplicates. All else is made of these.
+-- One row for each stored record, without duplicates. All other tables are computed from it.
 VIEW v_records
 source id key record_type value_type intent ts partition_id position source_record_position record_version broker_version rejection_type rejection_reason operation_reference tenant_id
 bpmn_process_id Text -- as the record says (bpmnProcessId)

@@ -1,6 +1,6 @@
--- Signals that were broadcast, and the subscriptions of elements and start events to them,
--- one row each. Every partition writes a broadcast, with the same key. A signal names no
--- instance; its variables are in flow.records alone.
+-- Broadcast signals, and the subscriptions of elements and start events to them, one row
+-- each. Every partition writes a broadcast, with the same key. A signal names no instance;
+-- its variables are in flow.records only.
 TABLE signals
 source
 value_type key(Text) -- SIGNAL or SIGNAL_SUBSCRIPTION
@@ -22,7 +22,7 @@ WITH
 FEED flow.records AS r
     WHERE r.value_type IN ('SIGNAL', 'SIGNAL_SUBSCRIPTION') AND r.record_type = 'EVENT' AND r.key > 0
 
--- One row for each signal that was broadcast, and for each subscription to a signal.
+-- One row for each broadcast signal, and for each subscription to a signal.
 VIEW v_signals
 source key tenant_id
 signal_name Text = name -- signalName

@@ -1,7 +1,7 @@
--- How far the records of each engine reach, by day: with it a lane tells a new record
--- from a stored one. rows is exact by the same tokens as all aggregate tables, so a lane
--- that knows what it has stored sees when rows are missing here. Nothing expires here, so
--- that the totals of a lane can be compared at any age.
+-- The greatest positions and the number of rows of each engine, by day. An ingester
+-- separates new records from stored ones by them, and compares rows with the totals of a
+-- lane to detect missing rows: insert tokens make rows exact. Rows never expire, so that
+-- totals of any age can be compared.
 TABLE sources
 source
 partition_id key(Int64) = if(r.identity = '', r.partition_id, 0) -- partitionId; 0: records that are not known by their position
@@ -18,7 +18,7 @@ rows sum(UInt64) = count() -- how many were stored
 SHARD BY source
 FEED flow.records AS r
 
--- One row for each engine and partition: what it has sent. Partition 0 holds records that are not known by a position.
+-- One row for each engine and partition, about its records. Partition 0 has the records without a position.
 VIEW v_sources
 source = s.source
 partition_id = s.partition_id

@@ -1,5 +1,5 @@
--- User tasks of the engine, one row each. Tasks that job workers offer to
--- people are jobs.
+-- User tasks of the engine, one row each. User tasks implemented by job workers
+-- are jobs.
 TABLE user_tasks
 source process_instance_key key tenant_id
 bpmn_process_id max(Text) -- bpmnProcessId; what it is after a migration is in migrated
@@ -20,7 +20,7 @@ WITH
 FEED flow.records AS r
     WHERE r.value_type = 'USER_TASK' AND r.record_type = 'EVENT' AND r.key > 0
 
--- One row for each user task of the engine. Those that job workers offer to people are jobs.
+-- One row for each user task of the engine. User tasks implemented by job workers are jobs.
 VIEW v_user_tasks
 source process_instance_key
 key Int64 -- user task (key, userTaskKey)

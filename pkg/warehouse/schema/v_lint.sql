@@ -1,4 +1,4 @@
--- One row for each thing that looks wrong in what an engine sends: what `sluice lint` prints. Ask with WHERE check_name = '…' for one of them, as together they read every record several times.
+-- One row for each inconsistency in the records of an engine, as `sluice lint` prints them. Select one check with WHERE check_name = '…': all checks together read every record several times.
 VIEW v_lint
 source
 check_name String -- which check, such as rounded_keys: its section below has its SQL

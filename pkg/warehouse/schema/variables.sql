@@ -1,6 +1,5 @@
--- Variables, one row each: a name in one scope. Most are created and never changed, so
--- the value they were created with is kept once, and the last change beside it. A VARIABLE
--- MIGRATED record has no value.
+-- Variables, one row each: a name in one scope. Most never change, so the first value is
+-- stored once, and the last change beside it. A VARIABLE MIGRATED record has no value.
 TABLE variables
 source process_instance_key key tenant_id
 bpmn_process_id max(Text) -- bpmnProcessId; what it is after a migration is in migrated
@@ -15,7 +14,7 @@ WITH JSONExtract(r.extra, 'Tuple(name String, value String)') AS said
 FEED flow.records AS r
     WHERE r.value_type = 'VARIABLE' AND r.record_type = 'EVENT' AND r.key > 0
 
--- One row for each variable: a name in one scope. Values are JSON, so a text has its quotes.
+-- One row for each variable: a name in one scope. Values are JSON: texts are quoted.
 VIEW v_variables
 source process_instance_key
 key Int64 -- variable (key)

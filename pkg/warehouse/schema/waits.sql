@@ -1,11 +1,10 @@
--- What elements wait for, and the messages that may come: timers, subscriptions to
--- messages (as the partition of the instance has them) and published messages, one row
--- each. They share one table because each materialized view costs something at every
--- insert, whatever it finds there.
+-- Timers, subscriptions to messages (as recorded by the partition of the instance), and
+-- published messages, one row each. They share a table because every materialized view
+-- adds a cost to every insert.
 --
 -- A timer of a start event belongs to no instance: its CREATED names -1, or the instance
--- that the timer before it started, and its TRIGGERED the instance that it starts. Only
--- its key is the same.
+-- that the previous timer started, and its TRIGGERED names the instance that it starts.
+-- Only its key stays the same.
 TABLE waits
 source
 value_type key(Text) -- TIMER, PROCESS_MESSAGE_SUBSCRIPTION or MESSAGE
@@ -38,8 +37,8 @@ FEED flow.records AS r
     WHERE r.value_type IN ('TIMER', 'PROCESS_MESSAGE_SUBSCRIPTION', 'MESSAGE') AND r.record_type = 'EVENT' AND r.key > 0
 
 -- One row for each timer. A timer of a start event belongs to no instance: process_instance_key is empty, and started_process_instance_key is the instance that it started.
---- The records of a timer of a start event name several instances, so that they may be on
---- several shards, where FINAL does not find them.
+--- The records of a timer of a start event name several instances and may be on several
+--- shards, where FINAL does not merge them.
 VIEW v_timers
 source
 process_instance_key String -- process instance that waits for it (processInstanceKey), text by contract; empty of a start event
@@ -60,7 +59,7 @@ WITH splitByChar('\t', migrated) AS now,
     (SELECT (groupArray(concat(source, '\t', toString(key))), groupArray(toString(bpmn_process_id))) FROM flow.process_definitions) AS definitions
 FROM {{merged "waits AS w" "value_type = 'TIMER'"}}
 
--- One row for each subscription of an element to a message, as the partition of the instance knows it.
+-- One row for each subscription of an element to a message, as recorded by the partition of the instance.
 VIEW v_message_waits
 source process_instance_key
 key Int64 -- subscription (key of PROCESS_MESSAGE_SUBSCRIPTION)
