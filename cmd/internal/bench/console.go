@@ -136,6 +136,7 @@ func (b *bench) pair(ctx context.Context, d *deployment.Deployment, j job, rever
 		if !beside {
 			one.beside = nil
 		}
+		deployment.Sleep(ctx, time.Until(time.Now().Truncate(j.load.Duration).Add(j.load.Duration))) // until a refresh reads anew
 		p, err := b.once(ctx, d, one)
 		if err != nil {
 			return 0, 0, err
