@@ -201,6 +201,9 @@ func (s *site) setBack(ctx context.Context, since mark, kinds []string, replace 
 		s.journal.note("%s: set back", strings.Join(kinds, " and "))
 		return repair()
 	}()
+	if err == nil { // the copy may be of the middle of a move
+		err = s.stay(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -288,6 +291,16 @@ func (s *site) move(ctx context.Context, source string, args ...string) error {
 	err := s.operate(ctx, append([]string{"lanes", "spread", source}, args...)...)
 	if err != nil {
 		err = errors.Join(err, s.operate(context.WithoutCancel(ctx), "lanes", "spread", source, "--stay"))
+	}
+	return err
+}
+
+// stay undoes interrupted moves, whose sources get 503.
+func (s *site) stay(ctx context.Context) (err error) {
+	for _, source := range spreads {
+		if s.Tokens[source] != "" && s.journal.sum()["spread"]+s.journal.sum()["away-and-back"] > 0 {
+			err = errors.Join(err, s.operate(ctx, "lanes", "spread", source, "--stay"))
+		}
 	}
 	return err
 }

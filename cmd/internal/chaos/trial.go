@@ -214,12 +214,8 @@ func (s *site) try(ctx context.Context, all posting, breaks func(context.Context
 	for _, p := range s.Processes {
 		s.start(p)
 	}
-	for _, source := range spreads { // undo an interrupted move
-		if s.Tokens[source] != "" && (s.journal.sum()["spread"] > 0 || s.cfg.does("away-and-back")) {
-			if err := s.operate(ctx, "lanes", "spread", source, "--stay"); err != nil {
-				return Result{}, err
-			}
-		}
+	if err := s.stay(ctx); err != nil {
+		return Result{}, err
 	}
 	s.journal.note("healed: no more faults")
 	healed := time.Now()
