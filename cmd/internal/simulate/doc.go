@@ -13,7 +13,8 @@
 //
 // A history (history.go) has programs (programs.go), clients (client.go) that note
 // acknowledged records, and events (events.go): processes die, pause, and lose their
-// connection; lanes fill up and are purged; tokens are forgotten. At its end all faults are
+// connection; lanes fill up and are purged; tokens are forgotten. Days pass (days.go), data is
+// set back (setback.go), and operators repair it (operate.go). At its end all faults are
 // healed and the lanes drained. Package oracle, which imports only the standard library,
 // then compares the warehouse's rows with the clients' notes.
 package simulate

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -278,15 +277,6 @@ func (s *setBack) halted(texts ...string) (lanes []int) {
 	return lanes
 }
 
-// whenStored calls do once ClickHouse has ended the inserts of dead ingesters.
-func (h *history) whenStored(do func()) {
-	if h.inserting() {
-		h.insist(time.Second, "an insert is under way", func() { h.whenStored(do) })
-		return
-	}
-	do()
-}
-
 // reset resets lanes as docs/runbooks/lanes.md says; then it watches, or resends.
 func (s *setBack) reset(lanes ...int) {
 	slices.Sort(lanes)
@@ -298,65 +288,6 @@ func (s *setBack) reset(lanes ...int) {
 			s.resend()
 		}
 	})
-}
-
-// resetLanes makes an operator reset lanes to their ends, and calls then.
-func (h *history) resetLanes(lanes []int, ends map[int]uint64, then func()) {
-	h.operator("operator", func(ctx context.Context, g *program) error {
-		g.sure = true
-		if !sleep(ctx, time.Duration(g.uint64()%uint64(20*time.Second))) {
-			return nil
-		}
-		watch, stop := context.WithCancel(ctx)
-		defer stop()
-		h.running.Go(func() { _ = g.stream.Run(watch) })
-		if err := g.stream.Opened(ctx); err != nil {
-			return nil
-		}
-		states := stream.NewLaneStates(g.stream)
-		for _, lane := range lanes {
-			for ctx.Err() == nil {
-				_, err := states.Reset(ctx, lane, ends[lane], 0)
-				if err == nil {
-					break
-				}
-				if !errors.Is(err, flow.ErrUnavailable) && !errors.Is(err, flow.ErrNotOwner) {
-					h.fail("reset lane %d to %d: %v", lane, ends[lane], err)
-					return nil
-				}
-				sleep(ctx, time.Second)
-			}
-		}
-		if ctx.Err() == nil {
-			h.insist(0, "lanes are reset", func() {
-				h.saw("a lane is reset")
-				then()
-			})
-			h.nudge()
-		}
-		return nil
-	})
-}
-
-// resetClaimed resets a lane to its checkpoint while a claim is open, as an ingester advises
-// if rows of a claim are missing.
-func (h *history) resetClaimed() {
-	for lane := range h.lanes {
-		if state := h.state(lane); state.Claim != nil {
-			h.saw("a lane with an open claim is reset")
-			h.pending.Add(1)
-			h.uncounted = true // the claim is decided again
-			h.holdIngesters()
-			h.whenStored(func() {
-				h.resetLanes([]int{lane}, map[int]uint64{lane: state.Done}, func() {
-					h.release()
-					h.pending.Add(-1)
-				})
-			})
-			return
-		}
-	}
-	h.plan(50*time.Millisecond, "no claim is open", h.resetClaimed)
 }
 
 // resend makes clients resend requests: those since the image, or all with the warehouse.
@@ -384,31 +315,6 @@ func (s *setBack) lookAgain() {
 		return
 	}
 	s.insist(10*time.Second, "the operator looks again", s.lookAgain)
-}
-
-func (h *history) release() {
-	h.held = false
-	for i := range h.ingesters {
-		h.startIngester(i)
-	}
-}
-
-// holdIngesters kills all ingesters, and prevents starts until release.
-func (h *history) holdIngesters() {
-	h.held = true
-	for i, g := range h.ingesters {
-		if g != nil {
-			h.ingesters[i] = nil
-			g.kill()
-		}
-	}
-}
-
-// inserting reports whether an insert of a dead process may still take effect.
-func (h *history) inserting() bool {
-	return slices.ContainsFunc(h.parked, func(c *call) bool {
-		return !c.done && c.deserted && c.fate != silent && strings.HasPrefix(c.name, "insert ")
-	})
 }
 
 func (h *history) discard(prefix string) {
