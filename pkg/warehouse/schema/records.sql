@@ -5,8 +5,8 @@
 -- is identified by source, partition and position, and its identity is empty; one with
 -- only an id by the hash of its content; one with neither by its place in the stream.
 --
--- The primary key ends before ts: with ts in it, a filter on ts binds to that column, of
--- which toDate(ts) is no prefix, and no granule is skipped. Integers are Int64 so that
+-- The primary key ends before ts: with ts in it, a filter on ts binds to that column
+-- instead of toDate(ts), and no granule is skipped. Integers are Int64 so that
 -- every number a client may send is stored unchanged. Retention is 400 days after the UTC
 -- day of stored_at: by ts, a backfill would expire at its first merge.
 --
