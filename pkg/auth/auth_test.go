@@ -209,30 +209,20 @@ func TestTheTokenFileIsFollowed(t *testing.T) {
 	}
 }
 
-// TestATokenIsAcceptedFromItsFirstRequestOn, and a flood of unknown ones checks the file a
-// hundred times a second at most.
+// TestATokenIsAcceptedFromItsFirstRequestOn, also just after another check of the file.
 func TestATokenIsAcceptedFromItsFirstRequestOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		path := tokenFile(t, "[]")
-		a := newAuth(t, auth.Config{Tokens: path})
-		var lines string
-		add := func() (token string) {
-			token = auth.NewToken()
-			lines += auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: flow.Scopes()}.Line() + "\n"
-			writeFile(t, path, lines)
-			return token
-		}
-		accepts := func(when, token string, want bool) {
-			t.Helper()
-			_, err := a.Authenticate(token)
-			expect.Not(t, (err == nil) != want, "%s: got %v, want accepted: %t", when, err, want)
-		}
-		accepts("at once", add(), true)
-		second := add()
-		accepts("just after a check", second, false)
-		time.Sleep(10 * time.Millisecond)
-		accepts("10 ms after a check", second, true)
-	})
+	path := tokenFile(t, "[]")
+	a := newAuth(t, auth.Config{Tokens: path})
+	var lines string
+	for i := range 20 {
+		token := auth.NewToken()
+		_, err := a.Authenticate(token)
+		expect.Not(t, err == nil, "token %d is accepted before it is in the file", i+1)
+		lines += auth.Entry{Subject: "a", SHA256: auth.Digest(token), Scopes: flow.Scopes()}.Line() + "\n"
+		writeFile(t, path, lines)
+		_, err = a.Authenticate(token)
+		expect.NoError(t, err)
+	}
 }
 
 // metricValue reads one gauge by its label's value.
