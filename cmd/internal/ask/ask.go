@@ -199,13 +199,15 @@ func cells(columns []column, row []json.RawMessage) []cell {
 	return all
 }
 
-// short rounds a float to 15 digits: 54200, not 54199.99999999999. Other texts are unchanged.
+// short rounds a float to 12 digits, and never before its decimal point: 4356762.55, not
+// 4356762.54999999. Other texts are unchanged.
 func short(number string) string {
 	f, err := strconv.ParseFloat(number, 64)
 	if err != nil || !strings.ContainsAny(number, ".eE") {
 		return number
 	}
-	f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'g', 15, 64), 64)
+	digits := max(12, strings.IndexAny(number, ".eE"))
+	f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'g', digits, 64), 64)
 	return strconv.FormatFloat(f, 'f', -1, 64)
 }
 

@@ -174,13 +174,13 @@ func TestAnAnswerThatFailsIsNotPrinted(t *testing.T) {
 		}
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(out, head+`["-1",-1.10]`+"\n"+`["0.30000000000000004",1.2345678901234567e-7]`+"\n"+`["=a","9007199254740993"]`+"\n"+`["@\u001b[2J",null]`+"\n")
+		_, _ = io.WriteString(out, head+`["-1",-1.10]`+"\n"+`["0.30000000000000004",1.2345678901234567e-7]`+"\n"+`["=a","9007199254740993"]`+"\n"+`["b",4356762.54999999]`+"\n"+`["c",12345678901234.5]`+"\n"+`["@\u001b[2J",null]`+"\n")
 	}))
 	defer server.Close()
 	for format, want := range map[string]string{
-		"csv":   "source,key\n'-1,-1.1\n0.30000000000000004,0.000000123456789012346\n'=a,9007199254740993\n'@\x1b[2J,\n",
-		"json":  "[\n{\"source\":\"-1\",\"key\":-1.1},\n{\"source\":\"0.30000000000000004\",\"key\":0.000000123456789012346},\n{\"source\":\"=a\",\"key\":9007199254740993},\n{\"source\":\"@\\u001b[2J\",\"key\":null}\n]\n",
-		"table": "source                                   key\n-1                                      -1.1\n0.30000000000000004  0.000000123456789012346\n=a                          9007199254740993\n@\\x1b[2J\n",
+		"csv":   "source,key\n'-1,-1.1\n0.30000000000000004,0.000000123456789012\n'=a,9007199254740993\nb,4356762.55\nc,12345678901234\n'@\x1b[2J,\n",
+		"json":  "[\n{\"source\":\"-1\",\"key\":-1.1},\n{\"source\":\"0.30000000000000004\",\"key\":0.000000123456789012},\n{\"source\":\"=a\",\"key\":9007199254740993},\n{\"source\":\"b\",\"key\":4356762.55},\n{\"source\":\"c\",\"key\":12345678901234},\n{\"source\":\"@\\u001b[2J\",\"key\":null}\n]\n",
+		"table": "source                                key\n-1                                   -1.1\n0.30000000000000004  0.000000123456789012\n=a                       9007199254740993\nb                              4356762.55\nc                          12345678901234\n@\\x1b[2J\n",
 	} {
 		var out strings.Builder
 		err := ask.Run(t.Context(), ask.Config{ClickHouse: statement.Server(server.URL), Question: "usage", Format: format, To: &out})
