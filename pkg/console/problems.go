@@ -175,7 +175,7 @@ func laneProblems(lane Lane, state, missing float64, age time.Duration) (all []p
 // openKinds are the kinds that openWork counts, with their lists.
 var openKinds = []struct{ kind, text, do, list string }{
 	{"incident", "Open incidents", "Fix the cause, then resolve them.", "/incidents?state=OPEN"},
-	{"stuck", "Active instances without an event for %s", "They wait for a message, a timer, or a missing worker.", "/instances?state=ACTIVE&quiet=%s"},
+	{"stuck", "Active instances without an event for %s", "They wait for a message, a timer, or a worker that is not running.", "/instances?state=ACTIVE&quiet=%s"},
 	{"task", "User tasks past their due date", "Assign or complete them.", "/tasks?state=CREATED&overdue=1"},
 	{"timer", "Timers past their due date", "The broker lags or no longer exports.", "/timers?state=WAITING&overdue=1"},
 	{"job", "Jobs past their deadline", "The worker is slow or gone.", "/jobs?overdue=1"},
