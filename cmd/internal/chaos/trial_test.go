@@ -55,7 +55,7 @@ func rollingRestarts(t *testing.T, programs string) {
 	other := filepath.Join(t.TempDir(), "previous")
 	fatal.If(t, os.Symlink(programs, other))
 	var journal bytes.Buffer
-	result, err := upgrade(t.Context(), Upgrade{Bin: programs, Previous: other, For: 20 * time.Second, Rate: 500, Seed: 1, Journal: &journal})
+	result, err := upgrade(t.Context(), Upgrade{Bin: programs, Previous: other, For: 40 * time.Second, Rate: 500, Seed: 1, Journal: &journal})
 	t.Log(result)
 	if err != nil {
 		t.Fatalf("%s\n%v", journal.String(), err)
