@@ -46,16 +46,20 @@ type Move struct {
 	Seq      uint64 `json:"seq"`
 }
 
-// MovedBy is the move marker that voids a request, if any: its source had left the lane,
-// so other lanes may have stored its records. Changes and markers have no routing
+// MovedBy is the move marker behind which a request of an entry was routed by an older list, if
+// any. The request is void if its api may not have known: its source had left the lane, so other
+// lanes may have stored its records. If its api had seen the lane's end behind the marker, the
+// list was set back, and the request is acknowledged. Changes and markers have no routing
 // revision and are never void by one.
-func MovedBy(moves []Move, m *Message) (Move, bool) {
+func MovedBy(moves []Move, e *Entry, m *Message) (behind Move, void bool) {
 	for _, move := range moves {
 		if move.Source == m.Source && move.Seq < m.Seq && m.Revision < move.Revision && m.Revision > 0 {
-			return move, true
+			if behind = move; e.LogEnd < move.Seq {
+				return move, true
+			}
 		}
 	}
-	return Move{}, false
+	return behind, false
 }
 
 // maxMoves bounds the move markers of a lane state. Beyond it, those that a later marker

@@ -186,11 +186,11 @@ func (f *filler) isVoid(b *block, m *flow.Message) bool {
 	if f.requests.IsVoid(&f.next) {
 		return true
 	}
-	move, is := flow.MovedBy(f.moves, m)
-	if is && !slices.Contains(b.moves, move) {
+	move, void := flow.MovedBy(f.moves, &f.next, m)
+	if move.Seq > 0 && !slices.Contains(b.moves, move) {
 		b.moves = append(b.moves, move)
 	}
-	return is
+	return void
 }
 
 // add appends a message, all of one incarnation, without the void requests that isVoid selects. It never fails:

@@ -99,6 +99,23 @@ func TestAMarkerInTheMiddle(t *testing.T) {
 	})
 }
 
+// TestARequestThatKnewOfAMarkerIsStored: the lists were set back and then raised again. A request by
+// the old list whose api had seen the lane's end behind the marker is acknowledged.
+func TestARequestThatKnewOfAMarkerIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.publish(routed("a", 1, at(1, 1)), marker("a", 3))
+		for n, logEnd := range []uint64{1, 2} {
+			e := together(routed("a", 2, at(1, 2+n)))
+			e.LogEnd, e.Patience = logEnd, time.Minute
+			w.publishEntry(e)
+		}
+		w.settle(t, ingest.Config{})
+		expect.Equal(t, "stored", map[place]int{{1, 0}: 1, {4, 0}: 1}, w.table)
+		expect.Equal(t, "void", 1, w.state.Totals.Void)
+	})
+}
+
 // TestAListThatWasSetBackHalts: its apis answer OK for requests that are void behind a marker.
 func TestAListThatWasSetBackHalts(t *testing.T) {
 	for name, later := range map[string][]flow.Message{

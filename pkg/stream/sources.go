@@ -24,7 +24,7 @@ import (
 type Source struct {
 	Name     string `json:"source"`         // from tokens
 	Lanes    []int  `json:"lanes"`          // list[partition mod length], list[hash of the id mod length], or the first
-	Revision uint64 `json:"revision"`       // of the list, raised by every write; the first is a time in ms
+	Revision uint64 `json:"revision"`       // of the list, raised by every write; see renew
 	Move     []int  `json:"move,omitempty"` // the new list during a move: posts are refused meanwhile
 
 	entry uint64 // revision of its entry in the bucket
@@ -40,6 +40,10 @@ func (s *Source) usable() error {
 	}
 	return nil
 }
+
+// renew makes the next revision a time in ms: above those that a lost or set-back bucket had, and
+// above their move markers.
+func (s *Source) renew() { s.Revision = max(s.Revision, uint64(time.Now().UnixMilli())-1) }
 
 // sourceKey is the key of a source in its bucket.
 func sourceKey(name string) string { return "s" + base64.RawURLEncoding.EncodeToString([]byte(name)) }
@@ -102,9 +106,8 @@ func (s *Stream) learn(known map[string]*Source, msg broker.Message) {
 // meet gives a new source its lanes: all known ones. Of two concurrent processes one is first;
 // the other finds it at its next look-up.
 func (s *Stream) meet(ctx context.Context, name string, lanes []*Lane) error {
-	// A time: above every earlier list of the source whose bucket was lost, and above its
-	// move markers.
-	source := Source{Name: name, Revision: uint64(time.Now().UnixMilli())}
+	source := Source{Name: name}
+	source.renew()
 	for _, lane := range lanes {
 		source.Lanes = append(source.Lanes, lane.Number)
 	}
@@ -191,9 +194,13 @@ func (s *Stream) swapSource(ctx context.Context, next Source) (Source, error) {
 			next.entry = entry.Revision()
 			return next, nil
 		}
-		return Source{}, fmt.Errorf("the lanes of source %q were changed concurrently by another process", next.Name)
+		return Source{}, changedMeanwhile(next.Name)
 	}
 	return Source{}, unavailable(fmt.Errorf("write the lanes of source %q: %w", next.Name, err), 2*time.Second)
+}
+
+func changedMeanwhile(source string) error {
+	return fmt.Errorf("the lanes of source %q were changed concurrently by another process, or NATS was set back", source)
 }
 
 // Sources are the sources at the last look-up, by name.

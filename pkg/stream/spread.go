@@ -97,6 +97,7 @@ func (s *Stream) beginMove(ctx context.Context, to Spreading) (Source, error) {
 		to.Say("an earlier move of source %q was interrupted; starting over", to.Source)
 	}
 	source.Move = to.Lanes
+	source.renew()
 	written, err := s.swapSource(ctx, source)
 	if isTransient(err) {
 		return source, err
@@ -115,7 +116,9 @@ func (s *Stream) move(ctx context.Context, source Source, say func(string, ...an
 	for _, lane := range source.Lanes {
 		var marker uint64
 		err := s.insist(ctx, func(ctx context.Context) (err error) {
-			marker, err = s.putMarker(ctx, lane, source) // duplicates are harmless
+			if err = s.stillMoves(ctx, source); err == nil {
+				marker, err = s.putMarker(ctx, lane, source) // duplicates are harmless
+			}
 			return err
 		})
 		if err != nil {
@@ -127,6 +130,9 @@ func (s *Stream) move(ctx context.Context, source Source, say func(string, ...an
 		}
 	}
 	// All records of the source are stored. A crash here leaves the move in the list.
+	if err := s.insist(ctx, func(ctx context.Context) error { return s.stillMoves(ctx, source) }); err != nil {
+		return err
+	}
 	source.Lanes, source.Move = source.Move, nil
 	if err := s.insist(ctx, func(ctx context.Context) error {
 		_, err := s.swapSource(ctx, source)
@@ -136,6 +142,16 @@ func (s *Stream) move(ctx context.Context, source Source, say func(string, ...an
 	}
 	say("records of source %q now go to lanes %v", source.Name, source.Lanes)
 	return nil
+}
+
+// stillMoves checks that the list has the move as it was written. If NATS was set back, apis send by
+// the old list again: behind a marker their acknowledged requests would be void.
+func (s *Stream) stillMoves(ctx context.Context, written Source) error {
+	now, _, err := s.source(ctx, written.Name)
+	if err == nil && (now.entry != written.entry || now.Revision != written.Revision || now.Move == nil) {
+		err = changedMeanwhile(written.Name)
+	}
+	return err
 }
 
 // putMarker appends a move marker to a lane: after it, requests of the source routed by an older
@@ -226,6 +242,7 @@ func (s *Stream) Stay(ctx context.Context, name string) error {
 			return err
 		}
 		source.Move = nil
+		source.renew()
 		_, err = s.swapSource(ctx, source)
 		return err
 	})

@@ -139,6 +139,29 @@ func TestAMarkIsTakenBack(t *testing.T) {
 	expect.NoError(t, sendOne(w.publisher(), "cluster-a", "afterwards", 1))
 }
 
+// TestAMoveThatWasSetBackHasNoMarker: NATS is set back while a move waits until no api sends by the
+// old list. They send by it again, so behind a marker their acknowledged requests would be void.
+func TestAMoveThatWasSetBackHasNoMarker(t *testing.T) {
+	t.Parallel()
+	w := open(t, spreadable())
+	w.met()
+	w.storing()
+	kv, err := w.jetStream().KeyValue(stream.SourceBucket)
+	fatal.If(t, err)
+	before, err := kv.Get("s" + base64.RawURLEncoding.EncodeToString([]byte("cluster-a")))
+	fatal.If(t, err)
+	setBack := sync.OnceValue(func() error { _, err := kv.Put(before.Key(), before.Value()); return err })
+	err = w.Spread(t.Context(), stream.Spreading{Source: "cluster-a", Lanes: []int{0, 1}, Say: func(string, ...any) { fatal.If(t, setBack()) }})
+	if err == nil || !strings.Contains(err.Error(), "NATS was set back") {
+		t.Errorf("got %v, want that NATS was set back", err)
+	}
+	markers, err := w.MoveMarkers(t.Context())
+	if err != nil || len(markers) > 0 {
+		t.Errorf("got %d move markers (%v), want none", len(markers), err)
+	}
+	expect.Equal(t, "sources", map[string][]int{"cluster-a": {0}}, w.sources())
+}
+
 // TestOneThatSleptThroughASpread: it was frozen before the source was marked, and its list is
 // outdated.
 func TestOneThatSleptThroughASpread(t *testing.T) {

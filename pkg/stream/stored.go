@@ -140,7 +140,7 @@ func (s *Stream) counts(ctx context.Context, place flow.Place, moves []flow.Move
 	e := readEntry(place.Lane, place.Seq, msg.Time, msg.Subject, msg.Header, msg.Data)
 	void, err := s.late(ctx, &e)
 	for i := range e.Messages { // any of its requests may be the waiting one
-		_, moved := flow.MovedBy(moves, &e.Messages[i])
+		_, moved := flow.MovedBy(moves, &e, &e.Messages[i])
 		void = void || moved
 	}
 	if err == nil && void {

@@ -117,7 +117,7 @@ func RequestOf(e *flow.Entry, m *flow.Message, at Moment, row, rows int) (Reques
 
 // inWindow reports whether a request of an entry that is not void needs a place in the window.
 func inWindow(e *flow.Entry, m *flow.Message, moves []flow.Move) bool {
-	_, moved := flow.MovedBy(moves, m)
+	_, moved := flow.MovedBy(moves, e, m)
 	return len(e.Table) > 0 && !m.Identified && !moved
 }
 
@@ -283,7 +283,7 @@ func (r *Ledger) Add(e *flow.Entry) (void func(*flow.Message) bool, sentBefore f
 	}
 	early := !r.whole && r.clock.times[len(r.clock.times)-1] < r.clock.window
 	void = func(m *flow.Message) bool {
-		_, moved := flow.MovedBy(r.moves, m)
+		_, moved := flow.MovedBy(r.moves, e, m)
 		return moved
 	}
 	return void, func(m *flow.Message, index int) (sure, perhaps bool) {
