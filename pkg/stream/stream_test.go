@@ -110,7 +110,7 @@ func chunksOf(sub *flow.Submission) flow.Chunks { return sub.Records.(flow.Chunk
 // entries reads all entries of a lane, without the stream's timestamps.
 func (w *world) entries(lane int) []flow.Entry {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	w.connected(ctx)
 	fatal.If(w.t, w.Refresh(ctx))
