@@ -197,11 +197,11 @@ browser-tools: plain
 		npm ci --prefix .cache/browser --no-audit --no-fund --ignore-scripts --loglevel=error && cp $(BROWSER)/axe/package-lock.json .cache/browser/installed.json; }
 
 browser: browser-tools ## test the console in Chromium: user actions, script errors, accessibility
-	cd $(BROWSER) && $(GO) test -count=1 -timeout 5m .
+	cd $(BROWSER) && $(GO) test -count=1 -timeout 10m .
 
 screenshots: browser-tools ## run make browser, and write the screenshots of docs/console/
 	@mkdir -p docs/console
-	cd $(BROWSER) && SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -count=1 -timeout 5m .
+	cd $(BROWSER) && SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -count=1 -timeout 10m .
 
 chaos: engine | need ## inject faults under load, then find lost and duplicated records
 	$(GO) run ./cmd/internal/chaos $(ARGS)
