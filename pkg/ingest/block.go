@@ -36,7 +36,7 @@ type block struct {
 	skipped  []flow.Run     // rows of forgotten instances, by place
 	dead     []flow.Dead    // undecodable records and messages
 	changes  []flow.Message // in order
-	moves    []flow.Move    // move markers before the block that void its requests, and its own
+	moves    []flow.Move    // move markers behind which older lists routed its requests, and its own
 	requests []dedup.Request
 	places   int        // number of its requests, changes, and move markers
 	voids    []flow.Run // void requests

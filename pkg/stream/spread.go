@@ -155,7 +155,8 @@ func (s *Stream) stillMoves(ctx context.Context, written Source) error {
 }
 
 // putMarker appends a move marker to a lane: after it, requests of the source routed by an older
-// list are void, even if they arrive much later.
+// list are void, even if they arrive much later. If NATS is set back between stillMoves and the
+// marker, requests that apis send at that moment may be void.
 func (s *Stream) putMarker(ctx context.Context, lane int, source Source) (uint64, error) {
 	body, err := json.Marshal(source) // for display
 	if err != nil {
