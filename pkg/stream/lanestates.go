@@ -112,17 +112,18 @@ func (p *LaneStates) check(ctx context.Context, lane *Lane, pos flow.LaneState) 
 	return nil
 }
 
-// stamp is when the lane stored a message, ns since 1970; 0 if the lane does not hold it.
+// stamp is when the lane stored a message, ns since 1970; 0 if the lane does not hold it. A former
+// leader may lack it, and then lacks all later ones too: its answer is no proof of a purge.
 func (p *LaneStates) stamp(ctx context.Context, lane *Lane, seq uint64) (int64, error) {
-	if seq < max(lane.First, 1) {
-		return 0, nil // purged
+	if seq < max(lane.First, 1) || seq > lane.Last {
+		return 0, nil
 	}
-	msg, err := p.stream.message(ctx, lane.Number, seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil // purged meanwhile
-	}
+	msg, err := p.stream.js.Get(ctx, LaneName(lane.Number), seq, ">")
 	if err != nil {
 		return 0, unavailable(fmt.Errorf("read message %d of lane %d: %w", seq, lane.Number, err), 2*time.Second)
+	}
+	if msg.Sequence != seq {
+		return 0, nil
 	}
 	return msg.Time.UnixNano(), nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -94,6 +95,27 @@ func TestAFormerLeaderHidesNoRequest(t *testing.T) {
 		fatal.If(t, s.Heads(t.Context(), 0, seq, seq, func(*flow.Entry) error { got++; return nil }))
 		expect.Equal(t, fmt.Sprint("messages with number ", seq), want, got)
 	}
+}
+
+// TestAFormerLeaderHidesNoSetBack: a lane was set back and refilled. An ingester that took the answer of a former leader
+// for a purge would resume at its checkpoint, and skip the messages refilled before it.
+func TestAFormerLeaderHidesNoSetBack(t *testing.T) {
+	t.Parallel()
+	w := open(t, stream.Config{})
+	w.publish(w.publisher(), "id", 10)
+	pos := w.swapTo(0, 5)
+	pos.Stamp++ // of another message with this number
+	_, err := stream.NewLaneStates(w.Stream).CompareAndSwap(t.Context(), 0, pos)
+	fatal.If(t, err)
+	js, err := broker.OverNATS(w.nc)
+	fatal.If(t, err)
+	s := stream.NewOver(deposed{js}, stream.Config{}, quiet(), prometheus.NewRegistry())
+	_, err = stream.NewLaneStates(s).Read(t.Context(), 0)
+	expect.Not(t, !errors.Is(err, flow.ErrUnavailable), "a message that the server lacks: got %v, want that it is read again", err)
+
+	fatal.If(t, w.jetStream().PurgeStream(stream.LaneName(0), &nats.StreamPurgeRequest{Sequence: 6}))
+	_, err = stream.NewLaneStates(s).Read(t.Context(), 0)
+	expect.Not(t, err != nil, "a purged message: got %v", err)
 }
 
 // orphaned is a JetStream whose consumers are lost with their server, while the connection to
