@@ -221,6 +221,10 @@ func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Tim
 		return state, fmt.Errorf("read earlier incarnations of the lane: %w", err)
 	}
 	for _, one := range stored {
+		// An insert may have reached flow.records alone before its claim was lost.
+		if err := l.stale(ctx, one.ID); err != nil {
+			return state, err
+		}
 		if !slices.ContainsFunc(listed, func(in flow.Incarnation) bool { return in.ID == one.ID }) {
 			listed = append(listed, one)
 		}
@@ -291,14 +295,22 @@ func (l *lane) marks(ctx context.Context, s flow.LaneState, days []flow.SourceDa
 	}
 	// Either only flow.sources lost rows: resent records would be stored twice. Or flow.records lost the same, as after
 	// a restore of ClickHouse: a resent request that the log has would be dropped, though its rows are gone.
-	stale, err := l.deps.Index.StaleSourceDays(ctx, l.number, s.Incarnation())
-	if err != nil {
-		return marks, fmt.Errorf("compare flow.sources with flow.records: %w", err)
-	}
-	if len(stale) > 0 {
-		return marks, halt("flow.sources is missing rows: it lacks records of %d days, of source %q first, so resent records would be stored twice; refill it from flow.records (docs/runbooks/lanes.md says how)", len(stale), stale[0].Source)
+	if err := l.stale(ctx, s.Incarnation()); err != nil {
+		return marks, err
 	}
 	return marks, halt("ClickHouse was set back: %d of the %d stored rows of the lane are missing; stop the ingesters, run sluice rebuild, and put its tables in place (docs/runbooks/RecordsLostInTable.md says how)", s.Totals.Stored-marks.Rows, s.Totals.Stored)
+}
+
+// stale halts the lane if flow.sources has not received all rows of an incarnation that flow.records has.
+func (l *lane) stale(ctx context.Context, incarnation uint64) error {
+	days, err := l.deps.Index.StaleSourceDays(ctx, l.number, incarnation)
+	if err != nil {
+		return fmt.Errorf("compare flow.sources with flow.records: %w", err)
+	}
+	if len(days) == 0 {
+		return nil
+	}
+	return halt("flow.sources is missing rows: it lacks records of %d days, of source %q first, so resent records would be stored twice; refill it from flow.records (docs/runbooks/lanes.md says how)", len(days), days[0].Source)
 }
 
 // checkMoves compares the move markers of a block, and those that void its requests, with the lane lists they were
