@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -51,11 +52,23 @@ func (h *history) resetLanes(lanes []int, ends map[int]uint64, then func()) {
 			h.insist(0, "lanes are reset", func() {
 				h.saw("a lane is reset")
 				then()
+				h.refillSources()
 			})
 			h.nudge()
 		}
 		return nil
 	})
+}
+
+// refillSources refills flow.sources for a lane that halts after a reset, as docs/runbooks/lanes.md says.
+func (h *history) refillSources() {
+	for _, g := range h.ingesters {
+		if g != nil && g.real.Load() != nil && strings.Contains(fmt.Sprint(g.real.Load().Check(context.Background())), "refill it") {
+			h.saw("flow.sources is refilled")
+			h.warehouse.rows[sources] = slices.Clone(h.warehouse.rows[records])
+		}
+	}
+	h.insist(10*time.Second, "the operator looks at flow.sources", h.refillSources)
 }
 
 // resetClaimed resets a lane to its checkpoint while a claim is open, as an ingester advises

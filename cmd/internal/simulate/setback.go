@@ -219,15 +219,19 @@ func (s *setBack) rebuild() {
 	s.saw("the tables are rebuilt")
 	s.rebuilt++
 	there, held := map[at]bool{}, map[int]uint64{}
-	var rows []row
+	var rows, left []row
 	states := map[int]flow.LaneState{}
 	for lane := range s.lanes {
 		states[lane], held[lane] = s.state(lane), s.server.streams[stream.LaneName(lane)].first
 	}
 	add := func(r row, copied bool) {
 		state := states[r.lane]
-		if r.incarnation == state.Incarnation() && r.seq > state.Done || there[r.at()] {
-			return // the ingester stores it
+		if there[r.at()] {
+			return
+		}
+		if r.incarnation == state.Incarnation() && r.seq > state.Done {
+			left = append(left, r) // the ingester stores it, unless a checkpoint lands now
+			return
 		}
 		if !copied && r.incarnation != state.Incarnation() {
 			return
@@ -245,6 +249,7 @@ func (s *setBack) rebuild() {
 	for _, r := range s.lost {
 		add(r, false)
 	}
+	s.lost = left
 	s.warehouse.lagging = nil
 	for table := range views {
 		s.warehouse.rows[table], s.warehouse.tokens[table] = slices.Clone(rows), map[string]arrival{}
