@@ -103,10 +103,11 @@ func ageTotal(ctx context.Context, states jetstream.KeyValue, key string) error 
 	var state map[string]json.RawMessage
 	var days []map[string]any
 	var claim map[string]any
-	if err := json.Unmarshal(entry.Value(), &state); err != nil || state["stored_days"] == nil && state["claim"] == nil {
+	var done uint64
+	if err := json.Unmarshal(entry.Value(), &state); err != nil {
 		return err
 	}
-	if err := errors.Join(decode(state["stored_days"], &days), decode(state["claim"], &claim)); err != nil {
+	if err := errors.Join(decode(state["stored_days"], &days), decode(state["claim"], &claim), decode(state["done"], &done)); err != nil {
 		return err
 	}
 	yesterday := time.Now().UTC().AddDate(0, 0, -1)
@@ -124,6 +125,10 @@ func ageTotal(ctx context.Context, states jetstream.KeyValue, key string) error 
 		if !day.Before(yesterday.Truncate(24 * time.Hour)) {
 			run["day"] = day.AddDate(0, 0, -agedBy).Format(time.DateOnly)
 		}
+	}
+	// Messages without a row are as old: a rebuild must not read repeats of what has expired as new.
+	if n := len(days); done > 0 && (n == 0 || fmt.Sprint(days[n-1]["last"]) != fmt.Sprint(done)) {
+		days = append(days, map[string]any{"day": yesterday.AddDate(0, 0, 1-agedBy).Format(time.DateOnly), "rows": 0, "last": done})
 	}
 	if days != nil {
 		if state["stored_days"], err = json.Marshal(days); err != nil {
