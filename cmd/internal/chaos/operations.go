@@ -145,6 +145,9 @@ func (s *site) backup(ctx context.Context, folder string) error {
 		if err != nil && strings.Contains(err.Error(), "cannot be resumed") && strings.Contains(err.Error(), "delete it") {
 			err = errors.Join(err, os.RemoveAll(folder))
 		}
+		if err != nil && strings.Contains(err.Error(), "has a complete backup") { // an earlier try, which failed behind it
+			return nil
+		}
 		return err
 	})
 }

@@ -279,8 +279,11 @@ func lanesReset(r *rand.Rand, _ Config, d *deployment.Deployment) Fault {
 	}}
 }
 
+// lanesOf, with a source, is held by a fault that moves it: two moves at a time restart each other for ever.
+const lanesOf = "lanes of "
+
 func spread(source string) Fault {
-	return Fault{Kind: "spread", Target: source,
+	return Fault{Kind: "spread", Target: source, Alone: []string{lanesOf + source},
 		Possible: func(d *deployment.Deployment) bool { return d.Tokens[source] != "" },
 		Inject:   func(ctx context.Context, s *site) (func(), error) { return nil, s.move(ctx, source) }}
 }
@@ -310,7 +313,7 @@ func (s *site) stay(ctx context.Context) (err error) {
 func awayAndBack(r *rand.Rand, cfg Config, _ *deployment.Deployment) Fault {
 	const source = "ids-only"
 	behind := between(r, time.Second, 10*time.Second)
-	return Fault{Kind: "away-and-back", Target: source, Inject: func(ctx context.Context, s *site) (func(), error) {
+	return Fault{Kind: "away-and-back", Target: source, Alone: []string{lanesOf + source}, Inject: func(ctx context.Context, s *site) (func(), error) {
 		var first string // one of the source's lanes, unchanged throughout
 		err := s.insist(ctx, "read the lanes of "+source, func(ctx context.Context) (err error) {
 			first, err = s.firstLane(ctx, source)
