@@ -17,6 +17,7 @@ type LaneState struct {
 	StreamID     string        `json:"stream_id,omitempty"`    // the stream that Done counts in, name@creation time: a recreated one restarts at 1
 	Done         uint64        `json:"done"`                   // every message up to here is stored or dead-lettered
 	Stamp        int64         `json:"stamp,omitempty"`        // when the stream stored message Done, ns since 1970: another message of this sequence has another; 0: unknown
+	BaseStamp    int64         `json:"base_stamp,omitempty"`   // of message Base, as Stamp
 	LastRow      uint64        `json:"last_row,omitempty"`     // the last message of the current incarnation up to Done that left a row: the table must reach it
 	DedupFrom    uint64        `json:"dedup_from,omitempty"`   // a takeover fills the deduplication window from here; purges keep it; 0 before the first write
 	VoidThrough  uint64        `json:"void_through,omitempty"` // entries with a LogEnd up to this are void

@@ -241,7 +241,7 @@ func TestAResetTakesTheChangesAlong(t *testing.T) {
 	at, err := stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 3, 0)
 	fatal.When(t, err != nil || at.Incarnation() != ahead+1, "got %+v, %v, want incarnation %d", at, err, ahead+1)
 	changes, err := stream.NewChangeStates(w.Stream).Read(t.Context(), 0)
-	want := flow.LaneState{Incarnations: []flow.Incarnation{{ID: 1, First: 1}, {ID: ahead, First: 1}, {ID: ahead + 1, First: 4}}, StreamID: at.StreamID, Done: 3, Stamp: w.stamp(0, 3), Revision: changes.Revision}
+	want := flow.LaneState{Incarnations: []flow.Incarnation{{ID: 1, First: 1}, {ID: ahead, First: 1}, {ID: ahead + 1, First: 4}}, StreamID: at.StreamID, Done: 3, Stamp: w.stamp(0, 3), BaseStamp: w.stamp(0, 3), Revision: changes.Revision}
 	if diff := cmp.Diff(want, changes); diff != "" || err != nil {
 		t.Errorf("changes: %v (-want +got):\n%s", err, diff)
 	}

@@ -161,8 +161,8 @@ func (p *LaneStates) CompareAndSwap(ctx context.Context, lane int, next flow.Lan
 //
 // Nothing is skipped: the lane resumes at its checkpoint, after last if that is earlier, or without a checkpoint at its
 // first message. Messages up to last keep their incarnation, so that stored ones are recognised. So do messages up to a
-// checkpoint, or to the end of an open claim, if the lane still holds that message: they were read as they are now. The
-// owner is fenced and takes the lane again. Changes resume likewise, after last.
+// checkpoint, to the end of an open claim, or to the last of an earlier reset, if the lane still holds that message: they
+// are as they were then. The owner is fenced and takes the lane again. Changes resume likewise, after last.
 func (p *LaneStates) Reset(ctx context.Context, lane int, last, above uint64) (flow.LaneState, error) {
 	state, err := p.stream.state(ctx, lane)
 	if err != nil {
@@ -184,7 +184,7 @@ func (p *LaneStates) Reset(ctx context.Context, lane int, last, above uint64) (f
 		above = max(above, applied.Incarnation())
 	}
 	id := max(uint64(state.Now.UnixMilli()), before.Incarnation()+1, above+1)
-	kept, read := last, []flow.Claim{{Last: before.Done, Stamp: before.Stamp}}
+	kept, read := last, []flow.Claim{{Last: before.Done, Stamp: before.Stamp}, {Last: before.Base(), Stamp: before.BaseStamp}}
 	if before.Claim != nil && before.Claim.Last > last {
 		read = append(read, *before.Claim)
 		before.Claim = nil // decided again
@@ -219,7 +219,9 @@ func (p *LaneStates) behind(ctx context.Context, lane *Lane, before flow.LaneSta
 	next := before.Behind(last, max(lane.First, 1), id)
 	next.StreamID = lane.StreamID()
 	var err error
-	next.Stamp, err = p.stamp(ctx, lane, next.Done)
+	if next.Stamp, err = p.stamp(ctx, lane, next.Done); err == nil {
+		next.BaseStamp, err = p.stamp(ctx, lane, last)
+	}
 	return next, err
 }
 

@@ -203,25 +203,29 @@ func TestTheFirstPositionOfALaneMayBeReset(t *testing.T) {
 	if again, err = stream.NewLaneStates(w.Stream).Reset(t.Context(), 0, 1, 0); err != nil || again.Incarnation() != ahead+2 {
 		t.Errorf("above the incarnation before: got %+v, %v, want %d", again, err, ahead+2)
 	}
-	// A message keeps the incarnation in which it was appended.
-	if again.IncarnationOf(1) != 0 || again.IncarnationOf(2) != ahead+2 || again.IncarnationOf(3) != ahead+2 || len(again.Incarnations) != 3 {
+	// A message keeps the incarnation in which it was appended; message 2, that of the first reset.
+	if again.IncarnationOf(1) != 0 || again.IncarnationOf(2) != 0 || again.IncarnationOf(3) != ahead+2 || len(again.Incarnations) != 3 {
 		t.Errorf("the incarnations are %+v", again.Incarnations)
 	}
 }
 
-// TestAResetKeepsWhatTheCheckpointProves: messages up to the checkpoint, or to the end of an open claim, keep their
-// incarnation, whatever message the operator names: they may be stored. One of another message proves nothing.
+// TestAResetKeepsWhatTheCheckpointProves: messages up to the checkpoint, to the end of an open claim, or to the last one
+// of an earlier reset keep their incarnation, whatever message the operator names: they may be stored. One of another
+// message proves nothing.
 func TestAResetKeepsWhatTheCheckpointProves(t *testing.T) {
 	for name, tt := range map[string]struct {
-		done, claimed uint64
-		later         int64 // stamp of the last of them
+		done, claimed, base uint64
+		later               int64 // stamp of the last of them
 
 		resumes, keeps uint64
 	}{
-		"a checkpoint":                    {4, 0, 0, 4, 4},
-		"a checkpoint of another message": {4, 0, 1, 2, 2},
-		"a claim":                         {2, 4, 0, 2, 4},
-		"a claim of another message":      {2, 4, 1, 2, 2},
+		"a checkpoint":                        {4, 0, 0, 0, 4, 4},
+		"a checkpoint of another message":     {4, 0, 0, 1, 2, 2},
+		"a claim":                             {2, 4, 0, 0, 2, 4},
+		"a claim of another message":          {2, 4, 0, 1, 2, 2},
+		"an earlier reset":                    {1, 0, 4, 0, 1, 4},
+		"an earlier reset of another message": {1, 0, 4, 1, 1, 2},
+		"an earlier reset, and a claim":       {1, 3, 4, 0, 1, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := open(t, stream.Config{})
@@ -232,7 +236,12 @@ func TestAResetKeepsWhatTheCheckpointProves(t *testing.T) {
 			before := flow.LaneState{Incarnations: []flow.Incarnation{{ID: 1, First: 1}}, StreamID: id, Done: tt.done, Stamp: w.stamp(0, tt.done)}
 			if tt.claimed > 0 {
 				before.Claim = &flow.Claim{First: tt.done + 1, Last: tt.claimed, Stamp: w.stamp(0, tt.claimed) + tt.later, Hash: "h"}
-			} else {
+			}
+			switch {
+			case tt.base > 0:
+				before = before.WithIncarnation(2, tt.base+1)
+				before.BaseStamp = w.stamp(0, tt.base) + tt.later
+			case tt.claimed == 0:
 				before.Stamp += tt.later
 			}
 			_, err = states.CompareAndSwap(t.Context(), 0, before)
