@@ -217,4 +217,23 @@ func TestTablesThatWereSetBackAreRebuilt(t *testing.T) {
 	s.exec("ALTER TABLE flow.records DELETE WHERE key IN (3, 4) SETTINGS mutations_sync = 2")
 	s.rebuild(1, "flow_lost")
 	s.eventuallyQuery(time.Second, "SELECT count() FROM flow_lost.records WHERE key IN (3, 4)", "2")
+
+	// A claim of messages from before a reset: its rows would be copied, and inserted again under tokens that the
+	// rebuilt tables lack.
+	kv, err := s.jetStream().KeyValue("flow_lanes")
+	fatal.If(t, err)
+	entry, err := kv.Get("lane.0")
+	fatal.If(t, err)
+	var state flow.LaneState
+	fatal.If(t, json.Unmarshal(entry.Value(), &state))
+	last := state.Done
+	state = state.WithIncarnation(state.Incarnation()+1, last+1)
+	state.Done, state.Claim = last-1, &flow.Claim{First: last, Last: last}
+	value, err := json.Marshal(state)
+	fatal.If(t, err)
+	_, err = kv.Put("lane.0", value)
+	fatal.If(t, err)
+	if _, log := s.printed(1, s.rebuildArgs("flow_open")...); !strings.Contains(log, fmt.Sprintf("sluice lanes reset --lane 0 --last %d", last-1)) {
+		t.Errorf("got %s, want that it names the reset which drops the claim", log)
+	}
 }

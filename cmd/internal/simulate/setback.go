@@ -216,6 +216,18 @@ func (s *setBack) watch(seconds int) {
 // stores the lanes' messages of their incarnation up to the checkpoints. The ingester
 // stores messages that a reset returned to it.
 func (s *setBack) rebuild() {
+	var open []int
+	for lane := range s.lanes {
+		if state := s.state(lane); state.Claim != nil && state.Claim.First <= state.Base() {
+			open, s.ends[lane] = append(open, lane), state.Done
+		}
+	}
+	if len(open) > 0 { // sluice rebuild refuses
+		s.uncounted = true
+		slices.Sort(open)
+		s.resetLanes(open, s.ends, s.rebuild)
+		return
+	}
 	s.saw("the tables are rebuilt")
 	s.rebuilt++
 	there, held := map[at]bool{}, map[int]uint64{}

@@ -198,6 +198,9 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 		if pos.Incarnation() == 0 {
 			continue // no message of it was ever stored
 		}
+		if c := pos.Claim; c != nil && c.First <= pos.Base() { // copied with the rows before it, its rows would be inserted again
+			return nil, fmt.Errorf("lane %d has an open claim of messages from before a reset: repeat later, or if the lane is halted, stop the ingesters, run sluice lanes reset --lane %[1]d --last %d, which drops the claim, and repeat", info.Number, pos.Done)
+		}
 		start, is := starts[info.Number]
 		switch {
 		case !is:
