@@ -263,8 +263,11 @@ func (r *read) ready() bool {
 	if l != r.of {
 		return true // so that take returns the error
 	}
-	if len(r.last) > 0 {
-		return true
+	for len(r.last) > 0 {
+		if l.messages[r.last[0]] != nil {
+			return true
+		}
+		r.last = r.last[1:] // replaced meanwhile
 	}
 	for seq := r.next; seq <= l.last; seq++ {
 		if m := l.messages[seq]; m != nil && fits(m.subject, r.from.Subject) {
