@@ -271,7 +271,17 @@ func forget(r *rand.Rand, _ Config, _ *deployment.Deployment) Fault {
 		instance := instances[which%len(instances)]
 		l.forget(instance)
 		args := s.withTables("forget", "--instance", instance, "--source", people, "--yes", "--by", "chaos", "--history", s.cfg.history().String(), "--wait", (s.patience() / 2).String())
-		return nil, s.operate(ctx, append(args, s.window()...)...)
+		return nil, s.insist(ctx, "forget "+instance, func(ctx context.Context) error {
+			out, err := s.Sluice(ctx, append(append(args, s.window()...), "--nats", s.NATSURL)...)
+			if err == nil {
+				s.journal.note("forget %s: %s", instance, out)
+			}
+			if err != nil && strings.Contains(err.Error(), `"done":"`) { // carried out; the wait for the log failed behind it
+				deployment.Sleep(ctx, s.patience()/2)
+				return nil
+			}
+			return err
+		})
 	}}
 }
 
