@@ -161,8 +161,11 @@ func (c Claim) InCut(i int) bool {
 // another version renumbered the rows. It names only the first row, since the part that
 // keeps the token begins where the piece does.
 func (c Claim) Token(lane int, incarnation uint64, i int) string {
-	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s#%d", lane, incarnation, c.First, c.Last, c.Hash, c.Uncut(i).From)
+	return fmt.Sprintf("%s%d:%d-%d:%s#%d", TokensOf(lane), incarnation, c.First, c.Last, c.Hash, c.Uncut(i).From)
 }
+
+// TokensOf is how all tokens of a lane begin.
+func TokensOf(lane int) string { return fmt.Sprintf("FLOW_%d@", lane) }
 
 // Next is the claim after one outcome per piece. Leading settled pieces become one
 // number.

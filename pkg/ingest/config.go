@@ -203,6 +203,9 @@ type Index interface {
 	// of the lane, which is slow, and returns days on which it is behind.
 	StaleSourceDays(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error)
 
+	// Inserting reports whether an insert of the lane is running, of any process, even a dead one.
+	Inserting(ctx context.Context, lane int) (bool, error)
+
 	// Last returns the last message of an incarnation of the lane with a row, 0 if none.
 	// Incarnation 0 means the greatest one with rows, which it returns too.
 	Last(ctx context.Context, lane int, incarnation uint64) (of, seq uint64, err error)

@@ -49,7 +49,8 @@
 // A crash before 3 leaves nothing: the messages are read and decided again, perhaps in another block. A crash
 // between 3 and 7 leaves a claim: the next loop reads exactly its messages, drops the claim's rows, computes the
 // same tokens, and repeats 4, 5, and 6; after an insert it counts the rows. If another version numbers the rows
-// differently, the claim is decided again under its tokens, or the lane halts (reclaim.go). Dead-lettering is
+// differently, the claim is decided again under its tokens, or the lane halts (reclaim.go). If the claim is lost or
+// dropped, its messages are decided again once no insert of the lane is running. Dead-lettering is
 // idempotent, and the warehouse deduplicates by token. A failure is treated as a crash of the loop: it ends, waits,
 // and starts from the lane state, so that recovery is the normal path.
 //

@@ -71,6 +71,7 @@ type world struct {
 	partsSince   uint64                    // inserted since any claim made at partsAt or later
 	partsAt      time.Time                 // any age when zero
 	lags         bool                      // a replica has no row
+	inserting    bool                      // an insert of a dead process is running
 	skew         time.Duration             // of ClickHouse's clock
 	line         string                    // the last stored day whose rows may have expired
 	refuse       func(*record.Columns, int) bool

@@ -171,6 +171,7 @@ func (f *flood) Known(_ context.Context, _ *record.Columns, rows []int, _ string
 	}
 	return nil
 }
+func (f *flood) Inserting(context.Context, int) (bool, error) { return false, nil }
 func (f *flood) StaleSourceDays(context.Context, int, uint64) ([]flow.SourceDay, error) {
 	return nil, nil
 }

@@ -140,6 +140,9 @@ func (s everyTable) Marks(ctx context.Context, lane int, incarnation uint64, day
 func (s everyTable) StaleSourceDays(ctx context.Context, lane int, incarnation uint64) ([]flow.SourceDay, error) {
 	return s.of(lane).StaleSourceDays(ctx, lane, incarnation)
 }
+func (s everyTable) Inserting(ctx context.Context, lane int) (bool, error) {
+	return s.of(lane).Inserting(ctx, lane)
+}
 func (s everyTable) Incarnations(ctx context.Context, lane int, above uint64) ([]flow.Incarnation, error) {
 	return s.of(lane).Incarnations(ctx, lane, above)
 }

@@ -202,6 +202,13 @@ func (l *lane) session(ctx context.Context, state flow.LaneState) error {
 // Without a lane state, rows of an incarnation above that time mean that this very stream was read and the state was
 // lost. If the stream was set back, the messages of these rows are unknown, so the lane halts.
 func (l *lane) begin(ctx context.Context, state flow.LaneState, created time.Time) (flow.LaneState, error) {
+	// The messages of a lost or dropped claim are decided again; an insert of it would store them twice.
+	switch running, err := l.deps.Index.Inserting(ctx, l.number); {
+	case err != nil:
+		return state, err
+	case running:
+		return state, errors.New("an earlier insert of the lane is still running in ClickHouse")
+	}
 	made := uint64(max(0, created.UnixMilli()))
 	last, seq, err := l.deps.Index.Last(ctx, l.number, 0)
 	if err != nil {

@@ -219,6 +219,43 @@ func TestAResetFindsRowsThatTheIndexLacks(t *testing.T) {
 	})
 }
 
+// TestAResetWaitsForRunningInserts: a reset drops a claim, and its insert is still running in ClickHouse.
+func TestAResetWaitsForRunningInserts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.publish(posted("a", at(1, 1)))
+		w.run(t, ingest.Config{}, time.Minute)
+		w.publish(posted("a", at(1, 2), at(1, 3)))
+		w.fault = func(_ int, op string) fault {
+			if strings.HasPrefix(op, "insert ") {
+				return crashedFirst
+			}
+			return none
+		}
+		w.run(t, ingest.Config{}, time.Minute)
+		w.fault = func(int, string) fault { return none }
+		token, incarnation := w.state.Claim.Token(0, w.state.Incarnation(), 0), w.state.Incarnation()
+		w.state.Claim, w.inserting = nil, true
+		w.publish(posted("a", at(1, 4))) // the next claim has it too, and another token
+		w.reset(3)
+
+		i, stop := w.startIngester(t, ingest.Config{})
+		time.Sleep(time.Minute)
+		if err := i.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "still running in ClickHouse") || len(w.rows) != 1 {
+			t.Errorf("%d rows, Check: got %v, want waiting for the insert", len(w.rows), err)
+		}
+		w.land(token, incarnation, place{2, 0}, place{2, 1})
+		w.mu.Lock()
+		w.inserting = false
+		w.mu.Unlock()
+		time.Sleep(time.Minute)
+		expect.NoError(t, stop())
+		if len(w.rows) != 4 || w.state.Done != 3 {
+			t.Errorf("%d rows, done %d, want each of four records once", len(w.rows), w.state.Done)
+		}
+	})
+}
+
 // TestAResetKeepsTheWindowBeforeIt: the lane is set back further than its checkpoint requires, and
 // a request of the window at that time is repeated.
 func TestAResetKeepsTheWindowBeforeIt(t *testing.T) {

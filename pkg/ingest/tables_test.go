@@ -187,6 +187,11 @@ func (s tables) Marks(_ context.Context, lane int, incarnation uint64, days []fl
 	return marks, err
 }
 
+func (s tables) Inserting(context.Context, int) (running bool, err error) {
+	err = s.do("running inserts", func() error { running = s.inserting; return nil })
+	return running, err
+}
+
 func (s tables) StaleSourceDays(_ context.Context, lane int, incarnation uint64) (days []flow.SourceDay, err error) {
 	err = s.do("stale days", func() error {
 		for _, r := range s.rows {

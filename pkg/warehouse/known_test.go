@@ -100,6 +100,27 @@ func TestKnownOfAWholeBlock(t *testing.T) {
 	t.Logf("%d records looked up in %v", n, time.Since(start))
 }
 
+func TestRunningInserts(t *testing.T) {
+	db := open(t)
+	is := func(lane int, want bool) bool {
+		t.Helper()
+		got, err := db.Inserting(t.Context(), lane)
+		fatal.If(t, err)
+		return got == want
+	}
+	expect.Not(t, !is(5, false), "lane 5 has an insert before it began")
+	ended := make(chan string)
+	go func() {
+		ended <- query(t, db, "INSERT INTO FUNCTION null('x UInt8') SELECT sleepEachRow(0.5) FROM numbers(6) SETTINGS max_block_size = 1, insert_deduplication_token = 'FLOW_5@7:1-1:a#0'")
+	}()
+	for deadline := time.Now().Add(20 * time.Second); !is(5, true); time.Sleep(10 * time.Millisecond) {
+		fatal.When(t, time.Now().After(deadline), "lane 5 has no insert while it runs")
+	}
+	expect.Not(t, !is(0, false) || !is(55, false), "another lane has the insert of lane 5")
+	<-ended
+	expect.Not(t, !is(5, false), "lane 5 has an insert after it ended")
+}
+
 func TestMarks(t *testing.T) {
 	db := open(t)
 	day := flow.Day(received.UnixMilli())

@@ -76,6 +76,23 @@ func (db *DB) StaleSourceDays(ctx context.Context, lane int, incarnation uint64)
 	return all, err
 }
 
+// Inserting reports whether an insert of the lane is running on any server. It may outlive its ingester.
+func (db *DB) Inserting(ctx context.Context, lane int) (bool, error) {
+	from := "system.processes"
+	if db.cfg.Cluster != "" {
+		from = fmt.Sprintf("clusterAllReplicas('%s', %s)", db.cfg.Cluster, from)
+	}
+	running := false
+	err := db.each(db.shardwise(ctx), "look for running inserts", fmt.Sprintf("SELECT count() > 0 FROM %s WHERE startsWith(Settings['insert_deduplication_token'], ?)", from), []any{flow.TokensOf(lane)},
+		func(rows driver.Rows) error {
+			var here bool
+			err := rows.Scan(&here)
+			running = running || here
+			return err
+		})
+	return running, err
+}
+
 // scanTime bounds a query that reads all of flow.records, which is needed only after an error, and a
 // migration that copies a table.
 const scanTime = 10 * time.Minute

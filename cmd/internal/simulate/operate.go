@@ -80,11 +80,9 @@ func (h *history) resetClaimed() {
 			h.pending.Add(1)
 			h.uncounted = true // the claim is decided again
 			h.holdIngesters()
-			h.whenStored(func() {
-				h.resetLanes([]int{lane}, map[int]uint64{lane: state.Done}, func() {
-					h.release()
-					h.pending.Add(-1)
-				})
+			h.resetLanes([]int{lane}, map[int]uint64{lane: state.Done}, func() {
+				h.release()
+				h.pending.Add(-1)
 			})
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/pkg/change"
@@ -142,6 +143,14 @@ func (c client) StaleSourceDays(ctx context.Context, lane int, incarnation uint6
 			}
 		}
 		return days
+	})
+}
+
+func (c client) Inserting(ctx context.Context, lane int) (bool, error) {
+	return question(ctx, c, "running inserts", func() bool {
+		return slices.ContainsFunc(c.process.parked, func(o *call) bool {
+			return !o.done && o.fate != silent && strings.HasPrefix(o.name, "insert "+flow.TokensOf(lane))
+		})
 	})
 }
 

@@ -197,11 +197,11 @@ func (s *setBack) watch(seconds int) {
 			s.ends[lane] = s.server.streams[stream.LaneName(lane)].last
 		}
 		s.holdIngesters()
-		s.whenStored(func() { s.reset(behind...) })
+		s.reset(behind...)
 	case len(halted) > 0:
 		s.saw("a lane halts after it was set back")
 		s.holdIngesters()
-		s.whenStored(func() { s.reset(halted...) })
+		s.reset(halted...)
 	case seconds == watched && s.rows && !s.resets() && s.rebuilt == 0: // no lane had a block since
 		s.holdIngesters()
 		s.whenStored(s.rebuild)
