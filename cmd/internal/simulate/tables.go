@@ -27,6 +27,7 @@ type warehouse struct {
 
 	tables
 	owner map[string]string // process that first inserted a token
+	ended map[at]bool       // rows that were kept until they expired
 }
 
 // tables are the data of a warehouse.
@@ -77,7 +78,7 @@ type row struct {
 }
 
 func newWarehouse(d *driver) *warehouse {
-	w := &warehouse{days: &d.days, owner: map[string]string{}}
+	w := &warehouse{days: &d.days, owner: map[string]string{}, ended: map[at]bool{}}
 	for i := range w.tokens {
 		w.tokens[i] = map[string]arrival{}
 	}
@@ -96,7 +97,8 @@ const dueEarly = 10 * time.Minute
 func dueAt(clock time.Time) string { return flow.UTCDay(clock.AddDate(0, 0, -keptDays-1).UnixMilli()) }
 
 // expire merges expired rows away. It returns those of records, and those that expired too
-// early: a claim may wait for an hour.
+// early: a claim may wait for an hour. A row that was kept before, until it expired during
+// a claim, is stored again only to expire.
 func (w *warehouse) expire() (gone, early []row) {
 	due := dueAt(w.now())
 	for _, table := range []int{records, counters} {
@@ -105,10 +107,11 @@ func (w *warehouse) expire() (gone, early []row) {
 			switch {
 			case flow.UTCDay(r.storedAt) > due:
 				kept = append(kept, r)
-			case table == records && r.arrived.Sub(time.UnixMilli(r.storedAt)) > 2*time.Hour:
+			case table == records && r.arrived.Sub(time.UnixMilli(r.storedAt)) > 2*time.Hour && !w.ended[r.at()]:
 				early = append(early, r)
 			case table == records:
 				gone = append(gone, r)
+				w.ended[r.at()] = true
 			}
 		}
 		w.rows[table] = kept
