@@ -2,8 +2,11 @@ package endtoend
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -236,4 +239,47 @@ func TestTablesThatWereSetBackAreRebuilt(t *testing.T) {
 	if _, log := s.printed(1, s.rebuildArgs("flow_open")...); !strings.Contains(log, fmt.Sprintf("sluice lanes reset --lane 0 --last %d", last-1)) {
 		t.Errorf("got %s, want that it names the reset which drops the claim", log)
 	}
+}
+
+// TestMessagesFromBeforeAResetAreReplayed: a lane stored messages from before its reset, and ClickHouse is set back to
+// before that.
+func TestMessagesFromBeforeAResetAreReplayed(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	_, engine, _, ingester := s.apart()
+	stop := func() { expect.Equal(t, "exit status of the ingester", 0, ingester.stop()) }
+	send := func(key string) {
+		fatal.If(t, wantOK(s.sendWith(http.Header{"Idempotency-Key": {key}}, http.MethodPost, "/flow/flowRecord/batch", fmt.Appendf(nil, `[{"key":%s},{"key":%[1]s,"id":"of %[1]s"}]`, key))))
+	}
+	stored := func(want string) {
+		s.eventuallyQuery(60*time.Second, "SELECT arraySort(groupArray(key)) FROM flow.records", want)
+	}
+	send("1")
+	stored("[1,1]")
+	stop()
+	send("2")
+	engine.stop()
+	kept, data := t.TempDir(), filepath.Join(s.data, "clickhouse")
+	fatal.If(t, os.CopyFS(kept, os.DirFS(data)))
+	engine = s.startEngine()
+	info, err := s.jetStream().StreamInfo("FLOW_0")
+	fatal.If(t, err)
+	s.sluice(0, "lanes", "reset", "--lane", "0", "--last", fmt.Sprint(info.State.LastSeq), "--yes", "--nats", "nats://"+s.nats)
+	ingester = s.startIngester()
+	send("3")
+	stored("[1,1,2,2,3,3]")
+	stop()
+
+	engine.stop()
+	fatal.If(t, errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept))))
+	s.startEngine()
+	stored("[1,1]")
+	for _, sql := range s.rebuild(1, "flow_back").Swap {
+		s.exec(sql)
+	}
+	ingester = s.startIngester()
+	send("2") // a repeat
+	send("4")
+	stored("[1,1,2,2,3,3,4,4]")
+	s.verify(0, "--deep")
 }

@@ -54,7 +54,7 @@ func (b *block) full(claim warehouse.Claim) bool {
 
 func (b *block) token(dropped string) string {
 	sum := b.hash.Sum128().Bytes()
-	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s:%x", b.info.Number, b.incarnation, b.first, b.last, hex.EncodeToString(sum[:]), xxh3.HashString(dropped))
+	return fmt.Sprintf("FLOW_%d@%d:%d-%d:%s:%x", b.info.Number, b.state.IncarnationOf(b.first), b.first, b.last, hex.EncodeToString(sum[:]), xxh3.HashString(dropped))
 }
 
 // settle looks the unsure rows up in the live tables: a repeat of a purged message has no
@@ -65,10 +65,10 @@ func (b *block) settle(ctx context.Context) error {
 		return nil
 	}
 	c := &b.columns
-	stored, err := b.into.Live().Places(ctx, b.info.Number, b.incarnation, c.StreamSeq[b.unsure[0]], c.StreamSeq[b.unsure[len(b.unsure)-1]])
+	stored, err := b.into.Live().Places(ctx, b.info.Number, b.state.IncarnationOf(b.first), c.StreamSeq[b.unsure[0]], c.StreamSeq[b.unsure[len(b.unsure)-1]])
 	for _, row := range b.unsure {
 		seq := c.StreamSeq[row]
-		b.again[row] = !stored[warehouse.Place{Seq: seq, Idx: c.StreamIdx[row]}] && (seq <= b.live || seq > b.lastRow)
+		b.again[row] = !stored[warehouse.Place{Seq: seq, Idx: c.StreamIdx[row]}] && (seq <= b.live || seq > b.state.LastRow)
 	}
 	return err
 }
@@ -140,8 +140,8 @@ func (b *block) add(e *flow.Entry) error {
 }
 
 func (b *block) addMessage(m *flow.Message) error {
-	m.Incarnation = b.incarnation
-	dead := b.dead[place{m.Lane, b.incarnation, m.Seq}]
+	m.Incarnation = b.state.IncarnationOf(m.Seq)
+	dead := b.dead[place{m.Lane, m.Incarnation, m.Seq}]
 	if dead[-1-m.Ordinal] {
 		return nil
 	}

@@ -42,7 +42,7 @@ func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 			report.Lanes = append(report.Lanes, Lane{Lane: l.info.Number, First: l.first, Last: l.last})
 			continue
 		}
-		live, rebuilt, diffs, err := r.into.Diffs(ctx, l.info.Number, l.incarnation, l.first, l.last, r.line)
+		live, rebuilt, diffs, err := r.into.Diffs(ctx, l.info.Number, l.state.Incarnation(), l.first, l.last, r.line)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func (r *rebuild) compare(ctx context.Context, lanes []*lane) (*Report, error) {
 
 // explain names the differing records of a minute.
 func (l *lane) explain(ctx context.Context, c warehouse.Diff, report *Report) (differs bool, err error) {
-	live, rebuilt, err := l.into.Only(ctx, l.info.Number, l.incarnation, l.first, l.last, l.line, c.Minute, l.cfg.Limit)
+	live, rebuilt, err := l.into.Only(ctx, l.info.Number, l.state.Incarnation(), l.first, l.last, l.line, c.Minute, l.cfg.Limit)
 	if err != nil {
 		return false, err
 	}
@@ -80,7 +80,7 @@ func (l *lane) explain(ctx context.Context, c warehouse.Diff, report *Report) (d
 	}
 	name(rebuilt, "missing")
 	name(live, "not among the accepted records")
-	doubles, err := l.into.Live().Doubles(ctx, l.info.Number, l.incarnation, l.first, l.last, c.Minute)
+	doubles, err := l.into.Live().Doubles(ctx, l.info.Number, l.state.Incarnation(), l.first, l.last, c.Minute)
 	if err == nil && doubles > 0 {
 		differs = true
 		if len(report.Differences) < l.cfg.Limit {

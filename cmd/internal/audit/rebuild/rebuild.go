@@ -157,16 +157,13 @@ func (r *rebuild) orders(ctx context.Context) error {
 
 type lane struct {
 	*rebuild
-	info        stream.Lane
-	incarnation uint64
-	moves       []flow.Move      // its move markers
-	first       uint64           // first message to replay into the shadow
-	next        uint64           // first message not inserted yet
-	last        uint64           // last message to replay
-	days        []flow.StoredDay // of its rows
-	claim       warehouse.Claim  // a block of an interrupted run that may be inserted; zero when none
-	live        uint64           // last message with a row in the live tables
-	lastRow     uint64           // last message that left one: those after live were lost there
+	info  stream.Lane
+	state flow.LaneState
+	first uint64          // first message to replay into the shadow
+	next  uint64          // first message not inserted yet
+	last  uint64          // last message to replay
+	claim warehouse.Claim // a block of an interrupted run that may be inserted; zero when none
+	live  uint64          // last message with a row of the last incarnation in the live tables; up to state.LastRow they lost the others
 
 	requests *dedup.Ledger // of the messages before next; nil before the first replay
 }
@@ -201,11 +198,16 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 		if c := pos.Claim; c != nil && c.First <= pos.Base() { // copied with the rows before it, its rows would be inserted again
 			return nil, fmt.Errorf("lane %d has an open claim of messages from before a reset: repeat later, or if the lane is halted, stop the ingesters, run sluice lanes reset --lane %[1]d --last %d, which drops the claim, and repeat", info.Number, pos.Done)
 		}
+		l := &lane{rebuild: r, info: info, state: pos, last: pos.Done}
+		if _, l.live, err = r.into.Live().Last(ctx, info.Number, pos.Incarnation()); err != nil {
+			return nil, err
+		}
 		start, is := starts[info.Number]
 		switch {
 		case !is:
-			_, expired, _ := pos.Unexpired(r.line) // expired rows that are still in the table are copied
-			start = warehouse.Start{Lane: info.Number, Incarnation: pos.Incarnation(), First: max(info.First, pos.Base()+1, expired+1)}
+			if start, err = l.start(ctx); err != nil {
+				return nil, err
+			}
 			if len(planned) > 0 && start.First > 1 {
 				return nil, fmt.Errorf("lane %d was added after the rebuild into %s began, and its first messages are purged: drop that database and restart", info.Number, r.into.Database())
 			}
@@ -214,10 +216,7 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 			return nil, fmt.Errorf("lane %d was recreated or reset after the rebuild into %s began: drop that database and restart", info.Number, r.into.Database())
 		}
 		r.starts = append(r.starts, start)
-		l := &lane{rebuild: r, info: info, incarnation: pos.Incarnation(), moves: pos.Moves, first: start.First, next: start.First, last: pos.Done, days: pos.StoredDays, lastRow: pos.LastRow}
-		if _, l.live, err = r.into.Live().Last(ctx, l.info.Number, l.incarnation); err != nil {
-			return nil, err
-		}
+		l.first, l.next = start.First, start.First
 		if err := l.resume(ctx); err != nil {
 			return nil, err
 		}
@@ -230,6 +229,24 @@ func (r *rebuild) plan(ctx context.Context) ([]*lane, error) {
 		return all, r.into.Begin(ctx, fresh)
 	}
 	return all, nil
+}
+
+// start is where the replay begins: rows of earlier messages are copied. These are all from before a reset, unless the
+// live tables lost every later row, and so those of messages that the lane read again after the reset.
+func (l *lane) start(ctx context.Context) (warehouse.Start, error) {
+	_, expired, _ := l.state.Unexpired(l.line) // expired rows that are still in the table are copied
+	copied, last := l.state.Base(), len(l.state.Incarnations)-1
+	if l.live == 0 && l.state.LastRow > expired {
+		copied = 0
+		for i, in := range l.state.Incarnations[:last] {
+			_, seq, err := l.into.Live().Last(ctx, l.info.Number, in.ID)
+			if err != nil {
+				return warehouse.Start{}, err
+			}
+			copied = max(copied, min(seq, l.state.Incarnations[i+1].First-1)) // later ones were lost with NATS
+		}
+	}
+	return warehouse.Start{Lane: l.info.Number, Incarnation: l.state.Incarnation(), First: max(l.info.First, copied+1, expired+1)}, nil
 }
 
 // resume continues an interrupted rebuild of the lane.
@@ -277,7 +294,7 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 		return nil
 	}
 	if l.requests == nil {
-		l.requests = dedup.NewLedger(l.stream.RepeatWindow(), l.moves)
+		l.requests = dedup.NewLedger(l.stream.RepeatWindow(), l.state.Moves)
 		err := l.stream.Heads(ctx, l.info.Number, l.info.First, l.next-1, func(e *flow.Entry) error {
 			l.requests.Add(e)
 			return nil
@@ -314,11 +331,17 @@ func (l *lane) replay(ctx context.Context, last uint64) error {
 }
 
 // blockEnd is the last message that the next block may have: all its rows are of one
-// stored day.
+// stored day and incarnation.
 func (l *lane) blockEnd(last uint64, b *block) uint64 {
-	for i := len(l.days) - 1; i >= 0 && l.days[i].Last >= l.next; i-- {
-		b.day = l.days[i].Day
-		last = min(last, l.days[i].Last)
+	days := l.state.StoredDays
+	for i := len(days) - 1; i >= 0 && days[i].Last >= l.next; i-- {
+		b.day = days[i].Day
+		last = min(last, days[i].Last)
+	}
+	for _, in := range l.state.Incarnations {
+		if in.First > l.next {
+			last = min(last, in.First-1)
+		}
 	}
 	if l.claim.Last != 0 {
 		return l.claim.Last
