@@ -260,8 +260,16 @@ func orYes(err error) string {
 // patience bounds a step of an operation, and the drain after the last fault.
 func (s *site) patience() time.Duration { return 5*time.Minute + s.cfg.For/3 }
 
-// compare compares the tables with the ledgers, and runs sluice verify.
+// compare recounts the days that sluice verify lists as in doubt, as its report says, compares the tables with the
+// ledgers, and runs sluice verify again.
 func (s *site) compare(ctx context.Context) (r Result, err error) {
+	account, err := s.verify(ctx)
+	for _, day := range account.Recount {
+		err = errors.Join(err, s.operate(ctx, s.withTables("recount", day)...))
+	}
+	if err != nil {
+		return r, err
+	}
 	t := tables{s.Rows, "flow"}
 	if r.Findings, err = t.judge(ctx, slices.Collect(maps.Values(s.ledgers))); err != nil {
 		return r, err
@@ -273,7 +281,7 @@ func (s *site) compare(ctx context.Context) (r Result, err error) {
 		rows, err := s.Query(ctx, trace)
 		s.journal.note("doubled rows (%v):\n%s", orYes(err), rows)
 	}
-	account, err := s.verify(ctx)
+	account, err = s.verify(ctx)
 	total, purged := account.Total(), account.Purged()
 	r.Verified, r.Void = account.OK, total.Void+purged.Void
 	letters, failed := s.deadLetters(ctx)
