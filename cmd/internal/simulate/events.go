@@ -115,9 +115,10 @@ func (h *history) stall(i int, lasting time.Duration) {
 }
 
 // forgetTokens adds parts of other clients until all tokens are forgotten. It waits for
-// inserts in flight: half of the window covers them.
+// inserts in flight, and for those that an ingester makes within a minute after it counted
+// parts: half of the window covers them.
 func (h *history) forgetTokens() {
-	if h.isInserting() {
+	if h.isInserting() || time.Since(h.warehouse.counted) < time.Minute {
 		h.plan(time.Second, "tokens are forgotten", h.forgetTokens)
 		return
 	}

@@ -44,6 +44,7 @@ func (c client) Visible(ctx context.Context, b record.Block) (least, most uint64
 
 func (c client) PartsSince(ctx context.Context, then time.Time) (uint64, error) {
 	return question(ctx, c, "parts", func() uint64 {
+		c.counted = time.Now()
 		before := uint64(0)
 		for _, n := range c.counts {
 			if n.at.Before(then) {

@@ -28,6 +28,8 @@ type warehouse struct {
 	tables
 	owner map[string]string // process that first inserted a token
 	ended map[at]bool       // rows that were kept until they expired
+
+	counted time.Time // when parts were last counted
 }
 
 // tables are the data of a warehouse.
