@@ -28,6 +28,19 @@ func (w *world) run(t *testing.T, cfg ingest.Config, d time.Duration) {
 	}
 }
 
+// dieInserting runs an ingester that dies in its insert, and leaves its claim open.
+func (w *world) dieInserting(t *testing.T, how fault) {
+	t.Helper()
+	w.fault = func(_ int, op string) fault {
+		if strings.HasPrefix(op, "insert ") {
+			return how
+		}
+		return none
+	}
+	w.run(t, ingest.Config{}, time.Minute)
+	w.fault = func(int, string) fault { return none }
+}
+
 func (w *world) done() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -75,14 +75,7 @@ func TestAClaimThatAnotherVersionHasCounted(t *testing.T) {
 				w.publish(posted("a", at(1, 1)))
 				w.run(t, ingest.Config{}, time.Minute)
 				w.publish(posted("a", at(1, 1), at(1, 2), at(1, 3), `{"timestamp":946684800001}`), posted("a", at(1, 4), last))
-				w.fault = func(_ int, op string) fault {
-					if strings.HasPrefix(op, "insert ") {
-						return crashedFirst
-					}
-					return none
-				}
-				w.run(t, ingest.Config{}, time.Minute)
-				w.fault = func(int, string) fault { return none }
+				w.dieInserting(t, crashedFirst)
 				c := w.state.Claim
 				fatal.When(t, c == nil || c.Last != 3 || c.Dropped == "", "the claim is %+v", c)
 				c.Counted, c.Hash = "another", "hash of another count"

@@ -164,14 +164,7 @@ func TestARestoredMessageKeepsItsToken(t *testing.T) {
 		w.send(1, 2)
 		w.run(t, ingest.Config{}, time.Minute)
 		w.send(3, 4)
-		w.fault = func(_ int, op string) fault {
-			if strings.HasPrefix(op, "insert ") {
-				return crashedAfter
-			}
-			return none
-		}
-		w.run(t, ingest.Config{}, time.Minute)
-		w.fault = func(int, string) fault { return none }
+		w.dieInserting(t, crashedAfter)
 		if w.state.Claim == nil || len(w.rows) != 4 {
 			t.Fatalf("no claim is open: %+v with %d rows", w.state, len(w.rows))
 		}
@@ -226,14 +219,7 @@ func TestAResetWaitsForRunningInserts(t *testing.T) {
 		w.publish(posted("a", at(1, 1)))
 		w.run(t, ingest.Config{}, time.Minute)
 		w.publish(posted("a", at(1, 2), at(1, 3)))
-		w.fault = func(_ int, op string) fault {
-			if strings.HasPrefix(op, "insert ") {
-				return crashedFirst
-			}
-			return none
-		}
-		w.run(t, ingest.Config{}, time.Minute)
-		w.fault = func(int, string) fault { return none }
+		w.dieInserting(t, crashedFirst)
 		token, incarnation := w.state.Claim.Token(0, w.state.Incarnation(), 0), w.state.Incarnation()
 		w.state.Claim, w.inserting = nil, true
 		w.publish(posted("a", at(1, 4))) // the next claim has it too, and another token
