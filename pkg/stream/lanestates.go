@@ -159,8 +159,8 @@ func (p *LaneStates) CompareAndSwap(ctx context.Context, lane int, next flow.Lan
 // appended since. All later ones belong to a new incarnation, whose id is above every earlier one and above. It is for
 // operators, after a stream was recreated, or NATS or its lane states were restored or lost.
 //
-// Nothing is skipped: the lane resumes at its checkpoint, after last if that is earlier, or without a checkpoint at its
-// first message. Messages up to last keep their incarnation, so that stored ones are recognised. So do messages up to a
+// Nothing is skipped: the lane resumes at its checkpoint, or after last if that is earlier and the checkpoint's message is
+// gone, or without a checkpoint at its first message. Messages up to last keep their incarnation, so that stored ones are recognised. So do messages up to a
 // checkpoint, to the end of an open claim, or to the last of an earlier reset, if the lane still holds that message: they
 // are as they were then. The owner is fenced and takes the lane again. Changes resume likewise, after last.
 func (p *LaneStates) Reset(ctx context.Context, lane int, last, above uint64) (flow.LaneState, error) {
